@@ -1,0 +1,3 @@
+"""Client for the Mainspring job scheduler."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Generated stubs of the `mainspring.v1` protos; `make gen` writes them."""

@@ -1,0 +1,3 @@
+"""The Mainspring server."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What the server lets in: limits, payload sizes, overload."""

@@ -1,0 +1,164 @@
+"""The composition root: the only module that names concrete adapters.
+
+Read it as the architecture: a store; a wheel and a ready queue in front of it; the engine, which
+alone writes task state; and the services of each role around the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import __version__
+from .api.admin_service import AdminService, ServerInfo
+from .api.interceptors import ServerInterceptor
+from .api.scheduler_service import SchedulerService
+from .api.server import GrpcServer
+from .api.watch import Watcher
+from .api.worker_service import WorkerService
+from .clock import Clock, SystemClock
+from .config import Role, Settings
+from .dispatch.dispatcher import Dispatcher
+from .dispatch.keeper import LeaseKeeper
+from .domain.task import SHARDS
+from .engine import Engine
+from .queue.claimed import ClaimedQueue
+from .queue.port import ReadyQueue
+from .retention import Retention
+from .service import Service
+from .store.port import Store
+from .store.sqlite.store import SqliteStore
+from .sweep.service import SweepService, SweepSettings
+from .trigger.ownership import ShardOwner
+from .trigger.pager import Pager
+from .trigger.service import TriggerService
+from .wheel.polled import PolledWheel
+from .wheel.port import Wheel
+
+log = logging.getLogger(__name__)
+
+
+def open_store(settings: Settings, clock: Clock) -> Store:
+    """The store that the settings name."""
+    path = settings.sqlite_path
+    if path is not None:
+        return SqliteStore(str(path), clock)
+    raise NotImplementedError(settings.store)
+
+
+class App:
+    """One server process: everything of its roles, started and stopped together."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.store = open_store(settings, self.clock)
+        self.wheel: Wheel = PolledWheel(
+            self.store, self.clock, poll_ms=settings.poll_ms, ahead_ms=2 * settings.poll_ms
+        )
+        self.queue: ReadyQueue = ClaimedQueue(self.store)
+        self.engine = Engine(self.store, self.wheel, self.queue, self.clock, settings.batch)
+        self.dispatcher = Dispatcher(
+            self.engine, self.clock, batch=settings.batch, recheck_ms=settings.poll_ms
+        )
+        self.watcher = Watcher(self.engine, self.store, self.clock)
+        self.services = self._services()
+        self.grpc = GrpcServer(
+            settings.listen,
+            [ServerInterceptor()],
+            self._registrations(),
+            share_port=settings.share_port,
+        )
+
+    def _services(self) -> Sequence[Service]:
+        settings, clock = self.settings, self.clock
+        leases = settings.leases
+        services: list[Service] = []
+        if Role.TRIGGER in settings.roles:
+            trigger = TriggerService(self.engine, self.wheel, clock)
+            own_all = settings.own_all_shards or settings.sqlite_path is not None
+            owner = ShardOwner(self.store, self.wheel, clock, settings.node, own_all=own_all)
+            services += [owner, Pager(self.wheel, clock), trigger]
+        if Role.DISPATCH in settings.roles:
+            services += [
+                self.dispatcher,
+                LeaseKeeper(self.engine, self.dispatcher, self.store, clock, leases, settings.node),
+            ]
+        if Role.API in settings.roles:
+            services.append(self.watcher)
+        if Role.SWEEP in settings.roles:
+            hold = settings.lease_ms if settings.hold_ms is None else settings.hold_ms
+            sweep = SweepSettings(settings.sweep_ms, hold)
+            services.append(
+                SweepService(
+                    self.engine, self.store, clock, sweep, lambda: range(SHARDS), lambda: None
+                )
+            )
+            services.append(Retention(self.store, clock, settings.retention_ms))
+        return services
+
+    def _registrations(self) -> Sequence[Callable[[Any], None]]:
+        settings = self.settings
+        found: list[Callable[[Any], None]] = []
+        if Role.API in settings.roles:
+            info = ServerInfo(settings, self.clock, self.store, self.wheel, self.queue)
+            found.append(
+                SchedulerService(
+                    self.engine, self.store, self.watcher, self.clock, settings.limits
+                ).register
+            )
+            found.append(AdminService(self.engine, self.store, self.dispatcher, info).register)
+        if Role.API in settings.roles or Role.DISPATCH in settings.roles:
+            found.append(
+                WorkerService(
+                    self.engine, self.dispatcher, self.clock, settings.leases, settings.limits
+                ).register
+            )
+        return found
+
+    async def start(self) -> None:
+        """Open the store, start the services, serve; on failure everything is closed again."""
+        await self.store.open()
+        try:
+            await self.queue.open()
+            for service in self.services:
+                await service.start()
+            await self.grpc.start()
+        except BaseException:
+            await self.close()
+            raise
+        log.info("mainspring %s serves on %s", __version__, self.settings.listen)
+
+    async def stop(self) -> None:
+        """Drain: health says so, workers are told, in-flight work finishes or lapses."""
+        await self.grpc.not_serving()
+        self.dispatcher.drain("the server is stopping", self.settings.drain_ms)
+        await self.dispatcher.emptied(self.settings.drain_ms)
+        await self.grpc.stop(1.0)
+        await self.engine.drain()
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop the services in reverse order and close the store."""
+        for service in reversed(self.services):
+            await service.stop()
+        await self.queue.close()
+        await self.wheel.close()
+        await self.store.close()
+
+
+async def serve(settings: Settings, started: Callable[[App], None] | None = None) -> None:
+    """Run one server until SIGTERM or SIGINT; `started` is called once it serves."""
+    app = App(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await app.start()
+    if started is not None:
+        started(app)
+    await stop.wait()
+    await app.stop()

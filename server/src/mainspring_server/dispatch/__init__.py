@@ -1,0 +1,1 @@
+"""Matching ready tasks to the credit of connected workers."""

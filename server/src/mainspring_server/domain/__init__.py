@@ -1,0 +1,1 @@
+"""The rules of a task's life: pure data and functions, no I/O, no clock, no randomness."""

@@ -1,0 +1,346 @@
+"""The only writer of task state.
+
+Every method is a batch. The order is always the same: the store decides in one conditional write,
+then hints go out (ready queue, wheel, listeners). A hint that fails is logged and left to the
+sweeper, which finds the row through `next_check_at`; the caller's answer never depends on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+from .batching import Batcher
+from .clock import Clock
+from .domain import lifecycle
+from .domain.checks import Finding
+from .domain.errors import FailedPrecondition, NotFound
+from .domain.lifecycle import Change, Event
+from .domain.task import (
+    Beat,
+    BeatAnswer,
+    Failure,
+    Grant,
+    Inserted,
+    InsertState,
+    LeaseRef,
+    NewTask,
+    OutcomeBy,
+    ReadyAnswer,
+    ReadyRef,
+    ReadyState,
+    ResultState,
+    Snooze,
+    Status,
+    Success,
+    Task,
+    Want,
+    WorkerResult,
+    lane_of,
+)
+from .ids import text_of
+from .queue.port import ReadyQueue
+from .store.port import DueEntry, TaskStore
+from .wheel.port import Wheel
+
+log = logging.getLogger(__name__)
+
+CAS_ROUNDS = 8
+"""How often a decision is taken again when another writer was faster."""
+
+Decide = Callable[[Task], Change | None]
+Changed = Callable[[Sequence[bytes]], None]
+Cancelled = Callable[[Sequence[tuple[LeaseRef, str]]], None]
+
+
+class Engine:
+    """Submit, make_ready, claim, heartbeat, complete, cancel, expire."""
+
+    def __init__(
+        self, store: TaskStore, wheel: Wheel, queue: ReadyQueue, clock: Clock, batch: int = 1_000
+    ) -> None:
+        self.store = store
+        self.wheel = wheel
+        self.queue = queue
+        self.clock = clock
+        self.changed: list[Changed] = []
+        self.cancelled: list[Cancelled] = []
+        self._random = random.Random()
+        self._inserts: Batcher[NewTask, Inserted] = Batcher(self._insert, batch)
+        self._results: Batcher[WorkerResult, ResultState] = Batcher(self._finish, 2 * batch)
+        self._beats: Batcher[Beat, BeatAnswer] = Batcher(self._extend, 2 * batch)
+
+    async def drain(self) -> None:
+        """Return when every batch under way is stored."""
+        await self._inserts.drain()
+        await self._results.drain()
+        await self._beats.drain()
+
+    # --- Submit -------------------------------------------------------------------------------
+
+    async def submit(self, tasks: list[NewTask]) -> list[Inserted | Exception]:
+        """Store new tasks durably, then pass them on; calls that arrive together share a batch."""
+        return await self._inserts.submit(tasks)
+
+    async def _insert(self, tasks: list[NewTask]) -> list[Inserted]:
+        answers = await self.store.insert(tasks)
+        ready: list[ReadyRef] = []
+        later: list[DueEntry] = []
+        for task, answer in zip(tasks, answers, strict=True):
+            if answer.state is not InsertState.INSERTED:
+                continue
+            if task.status is Status.READY:
+                ready.append(
+                    ReadyRef(
+                        task.task_id, 1, task.lane, task.priority, answer.due_at, task.created_at
+                    )
+                )
+            elif task.status is Status.PENDING:
+                later.append(DueEntry(answer.due_at, task.priority, task.task_id))
+        await self._publish(ready)
+        await self._add(later)
+        self._tell([task.task_id for task in tasks])
+        return answers
+
+    # --- Trigger ------------------------------------------------------------------------------
+
+    async def make_ready(self, ids: Sequence[bytes], lead_ms: int = 0) -> list[ReadyAnswer]:
+        """PENDING -> READY for those that are due, and publish them."""
+        answers = await self.store.make_ready(ids, lead_ms)
+        await self._publish([answer.ref for answer in answers if answer.ref is not None])
+        self._tell(
+            [i for i, a in zip(ids, answers, strict=True) if a.state is ReadyState.APPLIED]
+        )
+        return answers
+
+    async def republish(self, rows: Sequence[Task]) -> None:
+        """Publish READY rows again whose records are lost; the version stays."""
+        refs = await self.store.republish([(row.task_id, row.version) for row in rows])
+        await self._publish([ref for ref in refs if ref is not None])
+
+    # --- Lease --------------------------------------------------------------------------------
+
+    async def claim(self, wants: Sequence[Want]) -> list[Grant]:
+        """READY -> RUNNING for what fits the credit."""
+        grants = await self.queue.claim(wants)
+        self._tell([grant.task_id for grant in grants])
+        return grants
+
+    async def heartbeat(self, beats: list[Beat]) -> list[BeatAnswer | Exception]:
+        """Extend leases; calls that arrive together share a batch."""
+        return await self._beats.submit(beats)
+
+    async def _extend(self, beats: list[Beat]) -> list[BeatAnswer]:
+        return await self.store.extend(beats)
+
+    async def acknowledge(self, leases: Sequence[LeaseRef]) -> None:
+        """Note that workers had started these, so that a later expiry counts as their attempt."""
+        if leases:
+            await self.store.acknowledge(leases)
+
+    async def hand_back(self, leases: Sequence[LeaseRef]) -> set[LeaseRef]:
+        """RUNNING -> READY for leases that were not started; answers those that were taken back."""
+        tokens = dict(leases)
+
+        def decide(task: Task) -> Change | None:
+            if task.status is not Status.RUNNING or task.version != tokens[task.task_id]:
+                return None
+            return lifecycle.hand_back(task, self.clock.now())
+
+        changes = await self._decide(list(tokens), decide)
+        return {LeaseRef(change.task_id, change.version) for change in changes}
+
+    # --- Complete -----------------------------------------------------------------------------
+
+    async def complete(self, results: list[WorkerResult]) -> list[ResultState | Exception]:
+        """Store the results of attempts; calls that arrive together share a batch."""
+        return await self._results.submit(results)
+
+    async def _finish(self, results: list[WorkerResult]) -> list[ResultState]:
+        states = [ResultState.APPLIED] * len(results)
+        wins = [(n, r) for n, r in enumerate(results) if isinstance(r, Success)]
+        others = [(n, r) for n, r in enumerate(results) if not isinstance(r, Success)]
+        refused: list[int] = []
+        if wins:
+            applied = await self.store.succeed([result for _, result in wins])
+            refused = [n for (n, _), done in zip(wins, applied, strict=True) if not done]
+            self._tell([r.task_id for (_, r), done in zip(wins, applied, strict=True) if done])
+        if others:
+            refused += await self._retry_or_fail(others)
+        if refused:
+            rows = await self.store.load([results[n].task_id for n in refused])
+            for n, row in zip(refused, rows, strict=True):
+                states[n] = _refusal(row, results[n])
+        return states
+
+    async def _retry_or_fail(self, results: Sequence[tuple[int, WorkerResult]]) -> list[int]:
+        """Apply failures and snoozes; the positions of those that did not apply."""
+        by_id: dict[bytes, tuple[int, WorkerResult]] = {}
+        refused = []
+        for n, result in results:
+            if result.task_id in by_id:
+                refused.append(n)  # a repeat within the batch: a duplicate of the first
+            else:
+                by_id[result.task_id] = (n, result)
+
+        def decide(task: Task) -> Change | None:
+            result = by_id[task.task_id][1]
+            if task.status is not Status.RUNNING or task.version != result.token:
+                return None
+            now = self.clock.now()
+            if isinstance(result, Failure):
+                return lifecycle.fail(task, result, now, self._random.random())
+            assert isinstance(result, Snooze)
+            return lifecycle.snooze(task, result.token, result.delay_ms, now)
+
+        done = {change.task_id for change in await self._decide(list(by_id), decide)}
+        return refused + [n for task_id, (n, _) in by_id.items() if task_id not in done]
+
+    # --- Cancel, reschedule, expire -----------------------------------------------------------
+
+    async def cancel(
+        self, ids: Sequence[bytes], reason: str, namespace: str | None = None
+    ) -> set[bytes]:
+        """Cancel what is not terminal; the ids that this call cancelled. Unknown ids are left out."""
+
+        def decide(task: Task) -> Change | None:
+            if task.terminal or (namespace is not None and task.namespace != namespace):
+                return None
+            return lifecycle.cancel(task, reason, self.clock.now())
+
+        return {change.task_id for change in await self._decide(ids, decide)}
+
+    async def reschedule(self, task_id: bytes, due_at: int, namespace: str) -> Task:
+        """Another due time for a PENDING or READY task; its row afterwards."""
+
+        def decide(task: Task) -> Change | None:
+            if task.namespace != namespace:
+                return None
+            if task.status not in (Status.PENDING, Status.READY):
+                raise FailedPrecondition(
+                    "STATUS_CONFLICT",
+                    f"task {text_of(task_id)} is {task.status.name}; only a PENDING or READY task "
+                    "can be rescheduled",
+                    metadata={"task_id": text_of(task_id), "status": task.status.name},
+                )
+            return lifecycle.reschedule(task, due_at, self.clock.now())
+
+        await self._decide([task_id], decide)
+        row = (await self.store.load([task_id], namespace=namespace))[0]
+        if row is None:
+            raise NotFound("TASK_NOT_FOUND", f"no task {text_of(task_id)}")
+        return row
+
+    async def expire(self, found: Sequence[tuple[Task, Finding]]) -> int:
+        """End leases and waits that are over; answers how many changed."""
+        findings = {row.task_id: (row.version, finding) for row, finding in found}
+
+        def decide(task: Task) -> Change | None:
+            version, finding = findings[task.task_id]
+            if task.version != version:
+                return None
+            return self._expiry(task, finding)
+
+        changes = await self._decide([row.task_id for row, _ in found], decide, rounds=1)
+        return len(changes)
+
+    def _expiry(self, task: Task, finding: Finding) -> Change | None:
+        now, fraction = self.clock.now(), self._random.random()
+        if finding is Finding.LEASE_EXPIRED:
+            return lifecycle.expire_lease(task, now, fraction)
+        if finding is Finding.RUN_TIMEOUT:
+            return lifecycle.time_out_run(task, now, fraction)
+        if finding is Finding.QUEUE_TIMEOUT:
+            return lifecycle.time_out_waiting(task, Event.QUEUE_TIMEOUT, now)
+        if finding is Finding.TOTAL_TIMEOUT:
+            return lifecycle.time_out_waiting(task, Event.TOTAL_TIMEOUT, now)
+        return None
+
+    async def _decide(
+        self, ids: Sequence[bytes], decide: Decide, rounds: int = CAS_ROUNDS
+    ) -> list[Change]:
+        """Load, decide, write conditionally; again for those where another writer was faster."""
+        applied: list[Change] = []
+        left = sorted(set(ids))
+        for _ in range(rounds):
+            rows = [row for row in await self.store.load(left) if row is not None]
+            before = {row.task_id: row for row in rows}
+            changes = [change for row in rows if (change := decide(row)) is not None]
+            if not changes:
+                break
+            done = await self.store.apply(changes)
+            won = [change for change, ok in zip(changes, done, strict=True) if ok]
+            await self._follow(won, before)
+            applied += won
+            left = [change.task_id for change, ok in zip(changes, done, strict=True) if not ok]
+            if not left:
+                break
+        return applied
+
+    # --- Hints --------------------------------------------------------------------------------
+
+    async def _follow(self, changes: Sequence[Change], before: dict[bytes, Task]) -> None:
+        """What follows from changes that are stored."""
+        now = self.clock.now()
+        ready, later, lost = [], [], []
+        for change in changes:
+            row = before[change.task_id]
+            if change.status is Status.READY:
+                ready.append(
+                    ReadyRef(
+                        row.task_id,
+                        change.version + 1,
+                        lane_of(row.namespace, row.queue),
+                        row.priority,
+                        change.due_at,
+                        now,
+                    )
+                )
+            elif change.status is Status.PENDING:
+                later.append(DueEntry(change.due_at, row.priority, row.task_id))
+            elif change.status is Status.CANCELLED and row.status is Status.RUNNING:
+                lost.append((LeaseRef(row.task_id, row.version), change.status_reason or ""))
+        await self._publish(ready)
+        await self._add(later)
+        if lost:
+            for listener in self.cancelled:
+                listener(lost)
+        self._tell([change.task_id for change in changes])
+
+    async def _publish(self, refs: Sequence[ReadyRef]) -> None:
+        if refs:
+            try:
+                await self.queue.publish(refs)
+            except Exception:
+                log.warning("%d ready tasks were not published; the sweeper will", len(refs), exc_info=True)
+
+    async def _add(self, entries: Sequence[DueEntry]) -> None:
+        if entries:
+            try:
+                await self.wheel.add(entries)
+            except Exception:
+                log.warning(
+                    "%d tasks did not reach the wheel; the pager will", len(entries), exc_info=True
+                )
+
+    def _tell(self, ids: Iterable[bytes]) -> None:
+        if self.changed:
+            listed = list(ids)
+            if listed:
+                for listener in self.changed:
+                    listener(listed)
+
+
+_KINDS = {Failure: OutcomeBy.WORKER_FAILED, Snooze: OutcomeBy.WORKER_SNOOZED}
+
+
+def _refusal(row: Task | None, result: WorkerResult) -> ResultState:
+    """A repeat of the outcome that this token's holder itself gave is a duplicate, all else stale."""
+    if row is None or row.outcome_token != result.token:
+        return ResultState.STALE
+    if isinstance(result, Success):
+        same = row.outcome_by is OutcomeBy.WORKER_SUCCEEDED and row.outcome == result.outcome
+        return ResultState.DUPLICATE if same else ResultState.STALE
+    same = row.outcome_by is _KINDS[type(result)]
+    return ResultState.DUPLICATE if same else ResultState.STALE

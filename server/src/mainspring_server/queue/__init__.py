@@ -1,0 +1,1 @@
+"""The ready queue: the port beside its adapters."""

@@ -1,0 +1,1 @@
+"""The task store: the port beside its adapters."""

@@ -1,0 +1,1 @@
+"""The sweeper: the one recovery mechanism, over `next_check_at`."""

@@ -1,0 +1,3 @@
+"""Worker runtime of the Mainspring job scheduler."""
+
+__version__ = "0.1.0"
