@@ -43,6 +43,7 @@ class SystemClock:
         """Return once now() >= when."""
         while (left := when - self.now()) > 0:  # noqa: ASYNC110 - a stepped clock has no event
             await asyncio.sleep(left / 1000)
+        await asyncio.sleep(0)
 
     async def wait(self, event: asyncio.Event, until: int | None) -> bool:
         """Wait for the event, or for now() >= until; True if the event is set."""
@@ -52,7 +53,8 @@ class SystemClock:
             return await event.wait()
         left = until - self.now()
         if left <= 0:
-            return False
+            await asyncio.sleep(0)  # a service whose ports never suspend must not keep the loop
+            return event.is_set()
         try:
             async with asyncio.timeout(left / 1000):
                 return await event.wait()

@@ -15,7 +15,7 @@ from .batching import Batcher
 from .clock import Clock
 from .domain import lifecycle
 from .domain.checks import Finding
-from .domain.errors import FailedPrecondition, NotFound
+from .domain.errors import Aborted, FailedPrecondition, NotFound
 from .domain.lifecycle import Change, Event
 from .domain.task import (
     Beat,
@@ -211,12 +211,22 @@ class Engine:
 
         return {change.task_id for change in await self._decide(ids, decide)}
 
-    async def reschedule(self, task_id: bytes, due_at: int, namespace: str) -> Task:
-        """Another due time for a PENDING or READY task; its row afterwards."""
+    async def reschedule(
+        self, task_id: bytes, due_at: int, namespace: str, version: int | None = None
+    ) -> Task:
+        """Another due time for a PENDING or READY task, if it is at `version`; its row afterwards."""
 
         def decide(task: Task) -> Change | None:
             if task.namespace != namespace:
                 return None
+            if version is not None and task.version != version:
+                raise Aborted(
+                    "VERSION_MISMATCH",
+                    f"task {text_of(task_id)} is at version {task.version}, not {version}: read it "
+                    "again",
+                    field="version",
+                    metadata={"task_id": text_of(task_id), "version": str(task.version)},
+                )
             if task.status not in (Status.PENDING, Status.READY):
                 raise FailedPrecondition(
                     "STATUS_CONFLICT",

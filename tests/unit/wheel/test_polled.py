@@ -278,6 +278,10 @@ async def test_two_peeks_past_the_mark_load_one_page(
     await wheel.open(())
     await wheel.open(ALL)
     rows.put(entry(clock.now()))
-    peeks = await asyncio.gather(*(wheel.peek(clock.now(), 10) for _ in range(2)))
-    assert peeks == [[entry(clock.now())]] * 2
+    rows.asked.clear()
+    rows.answering.clear()
+    peeks = [asyncio.create_task(wheel.peek(clock.now(), 10)) for _ in range(2)]
+    await rows.asked.wait()
+    rows.answering.set()
+    assert await asyncio.gather(*peeks) == [[entry(clock.now())]] * 2
     assert len(rows.limits) == 1

@@ -138,6 +138,7 @@ class Context:
         """
         encoded = encode_checkpoint(data)
         self._checkpoint = encoded
+        self.last_report = time.monotonic()
         self._reporter.report_checkpoint(self, encoded)
 
     @property

@@ -19,7 +19,16 @@ MAX_SLOTS: Final = 10_000
 class Handler:
     """One worker, ready to be called. TypeError or ValueError says what is wrong with its class."""
 
-    __slots__ = ("call", "decode", "is_async", "name", "queues", "slots", "stall_timeout", "task_types")
+    __slots__ = (
+        "call",
+        "decode",
+        "is_async",
+        "name",
+        "queues",
+        "slots",
+        "stall_timeout",
+        "task_types",
+    )
 
     def __init__(self, worker: Worker) -> None:
         cls = type(worker)
@@ -69,7 +78,9 @@ def _claim(table: dict[str, Handler], name: str, handler: Handler, what: str) ->
 
 def _names(owner: str, attribute: str, one: str, several: Sequence[str]) -> tuple[str, ...]:
     if isinstance(several, str):
-        raise TypeError(f"{owner}.{attribute}s is a list of names, use {attribute} for a single one")
+        raise TypeError(
+            f"{owner}.{attribute}s is a list of names, use {attribute} for a single one"
+        )
     names = tuple(dict.fromkeys([*([one] if one else []), *several]))
     for name in names:
         if not _NAME.fullmatch(name):

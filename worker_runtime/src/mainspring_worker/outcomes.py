@@ -136,5 +136,7 @@ def _text(error: Exception) -> str:
 
 def _type_name(error: BaseException) -> str:
     cls = type(error)
-    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    name = (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
     return name[:MAX_TYPE_LENGTH]

@@ -98,7 +98,9 @@ def _model_decoder(model: Any) -> Decode:
     def decode(payload: task_pb2.Payload) -> Any:
         body = payload.WhichOneof("body")
         try:
-            return model.model_validate_json(payload.json if body == "json" else payload.data or b"null")
+            return model.model_validate_json(
+                payload.json if body == "json" else payload.data or b"null"
+            )
         except ValueError as error:
             raise InputInvalid(f"input: {error}") from None
 

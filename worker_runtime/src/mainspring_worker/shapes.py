@@ -51,7 +51,9 @@ def _compile(annotation: Any, seen: dict[Any, Convert]) -> Convert:
         return _mapping(_anything)
     if isinstance(annotation, type):
         return _compile_class(annotation, seen)
-    raise TypeError(f"JSON cannot be read as {annotation!r}; use a dataclass, a pydantic model or a dict")
+    raise TypeError(
+        f"JSON cannot be read as {annotation!r}; use a dataclass, a pydantic model or a dict"
+    )
 
 
 def _unwrap(annotation: Any) -> Any:
@@ -93,7 +95,7 @@ def _compile_generic(annotation: Any, origin: Any, seen: dict[Any, Convert]) -> 
 def _compile_class(cls: type, seen: dict[Any, Convert]) -> Convert:
     if cls in seen:
         # A type that holds itself: looked up when a value comes, by then it is there.
-        return lambda value, where: seen[cls](value, where)
+        return lambda value, where: seen[cls](value, where)  # noqa: PLW0108 - see above
     seen[cls] = _anything
     if typing.is_typeddict(cls):
         seen[cls] = _typed_dict(cls, seen)
@@ -104,7 +106,9 @@ def _compile_class(cls: type, seen: dict[Any, Convert]) -> Convert:
     elif issubclass(cls, Enum):
         seen[cls] = _enum(cls)
     else:
-        raise TypeError(f"JSON cannot be read as {cls!r}; use a dataclass, a pydantic model or a dict")
+        raise TypeError(
+            f"JSON cannot be read as {cls!r}; use a dataclass, a pydantic model or a dict"
+        )
     return seen[cls]
 
 
@@ -224,7 +228,9 @@ def _fixed_tuple(items: list[Convert]) -> Convert:
         if not isinstance(value, list) or len(value) != len(items):
             raise _expected(f"a list of {len(items)}", value, where)
         pairs = zip(items, value, strict=True)
-        return tuple(item(element, f"{where}[{index}]") for index, (item, element) in enumerate(pairs))
+        return tuple(
+            item(element, f"{where}[{index}]") for index, (item, element) in enumerate(pairs)
+        )
 
     return convert
 
@@ -266,16 +272,24 @@ def _dataclass(cls: Any, seen: dict[Any, Convert]) -> Convert:
         for field in fields
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     )
-    return _object({field.name: _compile(hints[field.name], seen) for field in fields}, required, cls)
+    return _object(
+        {field.name: _compile(hints[field.name], seen) for field in fields}, required, cls
+    )
 
 
-def _object(fields: dict[str, Convert], required: frozenset[str], make: Callable[..., Any]) -> Convert:
+def _object(
+    fields: dict[str, Convert], required: frozenset[str], make: Callable[..., Any]
+) -> Convert:
     """Read an object; names that it does not know are ignored: a newer submitter may send more."""
 
     def convert(value: Any, where: str) -> Any:
         if not isinstance(value, dict):
             raise _expected("an object", value, where)
-        found = {name: item(value[name], f"{where}.{name}") for name, item in fields.items() if name in value}
+        found = {
+            name: item(value[name], f"{where}.{name}")
+            for name, item in fields.items()
+            if name in value
+        }
         missing = required - found.keys()
         if missing:
             raise ShapeError(f"{where}: missing {', '.join(sorted(missing))}")

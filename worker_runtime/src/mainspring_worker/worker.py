@@ -8,7 +8,9 @@ from .context import Context
 
 
 class Worker:
-    """One kind of work. Name what to take, and write `handle`::
+    """One kind of work: name what to take, and write `handle`.
+
+    For example::
 
         class ThumbnailWorker(Worker):
             task_type = "thumbnail"

@@ -1,3 +1,176 @@
-"""Client for the Mainspring job scheduler."""
+"""Client for the Mainspring job scheduler: submit tasks and schedules, follow and cancel them.
+
+    from mainspring import Client
+
+    with Client() as client:
+        submitted = client.submit("thumbnail", {"path": "cat.png"}, delay=5)
+        print(client.wait(submitted.task_id).status)
+
+`Client` blocks, `AsyncClient` is the same for asyncio. Errors are in `mainspring.errors`, which
+calls are repeated in `mainspring.retry`, stand-ins for unit tests in `mainspring.testing`, the
+generated stubs in `mainspring.v1`.
+"""
 
 __version__ = "0.1.0"
+
+from ._convert import Seconds
+from .admin import (
+    ConnectedWorker,
+    Forecast,
+    ForecastStep,
+    Queue,
+    ServerInfo,
+    ServerLimits,
+    ShardInfo,
+)
+from .aio import AsyncClient
+from .client import Client
+from .enums import (
+    AttemptOutcome,
+    CatchUpPolicy,
+    CountGroupBy,
+    DependencyRule,
+    DstEffect,
+    DstGapPolicy,
+    DstOverlapPolicy,
+    GateName,
+    GateState,
+    InstanceOutcome,
+    InstanceSource,
+    OverlapPolicy,
+    QueueRung,
+    TaskStatus,
+    TaskView,
+    TriggerRung,
+)
+from .errors import (
+    Aborted,
+    AlreadyExists,
+    CallCancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    FieldViolation,
+    Internal,
+    InvalidArgument,
+    LeaseLost,
+    MainspringError,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from .interfaces import AsyncTaskClient, TaskClient
+from .schedules import (
+    Backfill,
+    BackfillOptions,
+    CatchUp,
+    CronSchedule,
+    Instance,
+    InstanceCount,
+    Preview,
+    PreviewFire,
+    ScheduleChanges,
+    ScheduleState,
+    Triggered,
+    Updated,
+)
+from .submission import (
+    Dependencies,
+    NewTask,
+    RetryPolicy,
+    Submitted,
+    SubmittedGraph,
+    TaskOptions,
+    Timeouts,
+)
+from .tasks import (
+    Attempt,
+    Count,
+    CountGroup,
+    Explanation,
+    Gate,
+    Payload,
+    Retried,
+    Task,
+    TaskProgress,
+    Transition,
+)
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "AsyncClient",
+    "AsyncTaskClient",
+    "Attempt",
+    "AttemptOutcome",
+    "Backfill",
+    "BackfillOptions",
+    "CallCancelled",
+    "CatchUp",
+    "CatchUpPolicy",
+    "Client",
+    "ConnectedWorker",
+    "Count",
+    "CountGroup",
+    "CountGroupBy",
+    "CronSchedule",
+    "DeadlineExceeded",
+    "Dependencies",
+    "DependencyRule",
+    "DstEffect",
+    "DstGapPolicy",
+    "DstOverlapPolicy",
+    "Explanation",
+    "FailedPrecondition",
+    "FieldViolation",
+    "Forecast",
+    "ForecastStep",
+    "Gate",
+    "GateName",
+    "GateState",
+    "Instance",
+    "InstanceCount",
+    "InstanceOutcome",
+    "InstanceSource",
+    "Internal",
+    "InvalidArgument",
+    "LeaseLost",
+    "MainspringError",
+    "NewTask",
+    "NotFound",
+    "OverlapPolicy",
+    "Payload",
+    "PermissionDenied",
+    "Preview",
+    "PreviewFire",
+    "Queue",
+    "QueueRung",
+    "ResourceExhausted",
+    "Retried",
+    "RetryPolicy",
+    "ScheduleChanges",
+    "ScheduleState",
+    "Seconds",
+    "ServerInfo",
+    "ServerLimits",
+    "ShardInfo",
+    "Submitted",
+    "SubmittedGraph",
+    "Task",
+    "TaskClient",
+    "TaskOptions",
+    "TaskProgress",
+    "TaskStatus",
+    "TaskView",
+    "Timeouts",
+    "Transition",
+    "TriggerRung",
+    "Triggered",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "Updated",
+    "__version__",
+]

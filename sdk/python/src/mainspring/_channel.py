@@ -2,9 +2,12 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
+
+import grpc
 
 from . import __version__
 
@@ -40,6 +43,43 @@ OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
 """Channel options of every client."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a client was told about its servers; checked when it is made."""
+
+    addresses: tuple[str, ...]
+    """The servers."""
+    credentials: grpc.ChannelCredentials | None
+    """TLS, or None for plain text."""
+    metadata: tuple[tuple[str, str], ...]
+    """Sent with each call."""
+    timeout: float | None
+    """Default deadline of unary calls; None for that of each call in `retry.RULES`."""
+
+    @classmethod
+    def of(
+        cls,
+        server: str | None,
+        token: str | None,
+        credentials: grpc.ChannelCredentials | None,
+        timeout: float | None,
+    ) -> "Settings":
+        """Check what a client was given.
+
+        Raises:
+            ValueError: An address has no port, or the timeout is not above zero.
+        """
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout is {timeout}: pass seconds above 0")
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        return cls(tuple(server_list(server)), credentials, metadata, timeout)
+
+    @property
+    def server(self) -> str:
+        """The servers, for error messages."""
+        return ",".join(self.addresses)
+
+
 def server_list(server: str | None, environ: Mapping[str, str] = os.environ) -> list[str]:
     """The addresses to use: the argument, else the environment, else the default.
 
@@ -56,7 +96,7 @@ def server_list(server: str | None, environ: Mapping[str, str] = os.environ) -> 
     return addresses
 
 
-def target(addresses: list[str]) -> str:
+def target(addresses: Sequence[str]) -> str:
     """What gRPC dials for these addresses.
 
     A single one goes to gRPC as it is, so that its name is looked up again as needed and each of
@@ -86,5 +126,5 @@ def _literals(address: str) -> list[tuple[IPv4Address | IPv6Address, int]]:
     except ValueError:
         pass
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    # One address a name, the resolver's first: the list is what names the servers.
-    return [(ip_address(found[0][4][0]), int(port))]
+    # Keys of a dict: each address once, in the resolver's order.
+    return list(dict.fromkeys((ip_address(entry[4][0]), int(port)) for entry in found))

@@ -79,7 +79,8 @@ def _prefix(descriptor: EnumDescriptor) -> str:
 
 def decode(cls: type[_T], message: Message) -> _T:
     """Make a dataclass from a message; every field of the class is one of the message."""
-    return cls(**{name: read(message) for name, read in _readers(cls, message.DESCRIPTOR)})
+    key: Any = cls  # mypy takes a class with a metaclass for something that cannot be hashed
+    return cls(**{name: read(message) for name, read in _readers(key, message.DESCRIPTOR)})
 
 
 @functools.cache
@@ -134,7 +135,8 @@ def encode(source: Any, message: _M) -> _M:
 
 def write_field(message: Message, name: str, value: Any) -> None:
     """Write one field of a message from what the dataclasses hold for it."""
-    field = message.DESCRIPTOR.fields_by_name[name]
+    # Typed as either the pure or the compiled kind, which are alike.
+    field: Any = message.DESCRIPTOR.fields_by_name[name]
     if _is_map(field):
         getattr(message, name).update(value)
     elif field.is_repeated:

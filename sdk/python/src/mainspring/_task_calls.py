@@ -12,7 +12,7 @@ from .errors import FailedPrecondition, MainspringError, from_status
 from .schedules import CronSchedule, Instance, ScheduleState, cron_schedule
 from .submission import NewTask, Submitted, SubmittedGraph
 from .tasks import Attempt, Count, Explanation, Retried, Task
-from .v1 import query_requests_pb2, schedule_pb2, task_pb2, task_requests_pb2
+from .v1 import query_requests_pb2, schedule_pb2, task_requests_pb2
 
 _SAME_NAMES = (
     "task_type",
@@ -68,6 +68,8 @@ def submit(task: NewTask, *, dedupe: bool) -> Call[Submitted]:
 
 BatchResult = Submitted | MainspringError
 """What came of one item of a batch."""
+BatchResults = list[BatchResult]
+"""What came of a batch, in the order of its items."""
 
 
 def submit_batch(
@@ -196,14 +198,3 @@ def retry(task_id: str) -> Call[Retried]:
         )
 
     return Call("SchedulerService/Retry", task_requests_pb2.RetryRequest(task_id=task_id), read)
-
-
-def wait_result(task_id: str) -> Call[Task]:
-    """Read a task that has ended."""
-    return get(task_id, TaskView.BASIC)
-
-
-def batch_too_large(request: task_requests_pb2.SubmitRequest, limit: int) -> MainspringError:
-    """The error for an item that no call could carry, as the server would put it."""
-    detail = task_pb2.Payload.DESCRIPTOR.name.lower()
-    return from_status(_too_large_status(request.ByteSize(), limit, detail))

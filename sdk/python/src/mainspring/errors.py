@@ -221,11 +221,11 @@ def from_status(status: status_pb2.Status) -> MainspringError:
     )
 
 
-def from_rpc_error(error: grpc.RpcError) -> MainspringError:
+def from_rpc_error(error: grpc.RpcError, server: str = "") -> MainspringError:
     """Make the error of a failed call, sync or async.
 
     What a server of Mainspring sends carries a `google.rpc.Status`; what gRPC itself answers
-    (nobody listens, the deadline is over) has a code and a text only.
+    (nobody listens, the deadline is over) has a code and a text only, so `server` is added.
     """
     call = _FailedCall.of(error)
     for key, value in call.trailing:
@@ -237,7 +237,8 @@ def from_rpc_error(error: grpc.RpcError) -> MainspringError:
                 break
             if status.code == call.code.value[0]:
                 return from_status(status)
-    return from_status(status_pb2.Status(code=call.code.value[0], message=call.text))
+    text = f"{call.text} (server: {server})" if server else call.text
+    return from_status(status_pb2.Status(code=call.code.value[0], message=text))
 
 
 @dataclass(frozen=True, slots=True)

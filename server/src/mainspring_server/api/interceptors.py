@@ -35,7 +35,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler = grpc.RpcMethodHandler[Any, Any]
 
 
-def namespace() -> str:
+def namespace_of(context: Any) -> str:  # noqa: ARG001 - the credential will come with the context
     """The namespace of the call under way; `default` as long as there are no credentials."""
     return _NAMESPACE.get()
 
@@ -73,19 +73,19 @@ async def _checked_stream(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         yield _checked(request)
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor):
+class ServerInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the handlers of the services of `mainspring.v1`; health and reflection stay as they are."""
 
     def __init__(self) -> None:
         self.draining = False
         """Set by the server while it stops: new calls are refused, except those that end work."""
-        self._wrapped: dict[str, Handler | None] = {}
+        self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
+    ) -> Handler | None:
         """The handler to be run: looked up and wrapped once for each method."""
         method = handler_call_details.method
         found = self._wrapped.get(method)
@@ -129,7 +129,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 return await behaviour(check(request), context)
             except grpc.aio.AbortError:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged
                 await abort(context, error, method)
 
         return call
@@ -142,7 +142,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     yield response
             except grpc.aio.AbortError:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged
                 await abort(context, error, method)
 
         async def write(request: Any, context: Context) -> None:
@@ -151,7 +151,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 await behaviour(check(request), context)
             except grpc.aio.AbortError:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is answered and logged
                 await abort(context, error, method)
 
         return generate if inspect.isasyncgenfunction(behaviour) else write

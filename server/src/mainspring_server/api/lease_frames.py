@@ -101,9 +101,7 @@ def frame_message(frame: Frame, first_lease_ms: int) -> lease_stream_pb2.LeaseRe
         return lease_stream_pb2.LeaseResponse(cancel=lease_stream_pb2.Cancel(leases=notices))
     assert isinstance(frame, DrainFrame)
     return lease_stream_pb2.LeaseResponse(
-        drain=lease_stream_pb2.Drain(
-            reason=frame.reason, grace_timeout=duration(frame.grace_ms)
-        )
+        drain=lease_stream_pb2.Drain(reason=frame.reason, grace_timeout=duration(frame.grace_ms))
     )
 
 

@@ -286,7 +286,9 @@ def check_worker(namespace: str, asked: Any) -> WorkerInfo:
 def _ref_of(item: lease_pb2.TaskResult) -> LeaseRef | None:
     refs = []
     try:
-        refs = lease_refs([lease_pb2.LeaseRef(task_id=item.task_id, lease_token=item.lease_token)], "")
+        refs = lease_refs(
+            [lease_pb2.LeaseRef(task_id=item.task_id, lease_token=item.lease_token)], ""
+        )
     except InvalidArgument:
         return None
     return refs[0]

@@ -8,7 +8,6 @@ another question; it is no secret, since a token gives no right that its caller 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Sequence
@@ -21,7 +20,8 @@ MAX_TOKEN_CHARS = 1_024
 PAGE_BYTES = 3 * 1_024 * 1_024
 """A page ends early beyond this, so that it fits the 4 MiB that gRPC clients take by default."""
 
-Key = Sequence[int | str]
+Key = tuple[int, str]
+"""What the last item of a page is found again by."""
 
 
 def _digest(scope: Sequence[str], key: bytes) -> bytes:
@@ -35,24 +35,35 @@ def page_token(scope: Sequence[str], key: Key) -> str:
     return base64.urlsafe_b64encode(_digest(scope, raw) + raw).rstrip(b"=").decode()
 
 
-def page_key(token: str, scope: Sequence[str]) -> list[int | str] | None:
+def page_key(token: str, scope: Sequence[str]) -> Key | None:
     """The key in a token; None for the first page. Raises where the token is not of this scope."""
     if not token:
         return None
-    try:
-        if len(token) > MAX_TOKEN_CHARS:
-            raise ValueError("too long")
-        padding = "=" * (-len(token) % 4)
-        data = base64.b64decode(token + padding, altchars=b"-_", validate=True)
-        digest, raw = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
-        if digest != _digest(scope, raw):
-            raise ValueError("another scope")
-        key: list[int | str] = json.loads(raw)
-    except (ValueError, binascii.Error):
-        raise InvalidArgument(
-            "PAGE_TOKEN_INVALID",
-            "page_token was not made by this call with the same other arguments: start again "
-            "without a token",
-            field="page_token",
-        ) from None
+    key = _read(token, scope) if len(token) <= MAX_TOKEN_CHARS else None
+    if key is None:
+        raise foreign_token()
     return key
+
+
+def foreign_token() -> InvalidArgument:
+    """A page token that this call did not make."""
+    return InvalidArgument(
+        "PAGE_TOKEN_INVALID",
+        "page_token was not made by this call with the same other arguments: start again "
+        "without a token",
+        field="page_token",
+    )
+
+
+def _read(token: str, scope: Sequence[str]) -> Key | None:
+    """The key, or None where the token is malformed or made for another scope."""
+    try:
+        data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        digest, raw = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+        key = json.loads(raw) if digest == _digest(scope, raw) else None
+    except ValueError:
+        return None
+    match key:
+        case [int(number), str(text)]:
+            return number, text
+    return None

@@ -136,7 +136,9 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
             replies[n] = result_reply(LeaseRef(found.task_id, found.token), state)
         return worker_service_pb2.CompleteResponse(results=replies)
 
-    async def _complete_one(self, item: lease_pb2.TaskResult) -> worker_service_pb2.CompleteResponse:
+    async def _complete_one(
+        self, item: lease_pb2.TaskResult
+    ) -> worker_service_pb2.CompleteResponse:
         found = result(item, "results[0]", self._limits)
         state = (await self._engine.complete([found]))[0]
         if isinstance(state, Exception):

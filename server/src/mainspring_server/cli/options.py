@@ -31,7 +31,8 @@ RootServerOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON for scripts instead of tables.", show_default=False)
+    bool,
+    typer.Option("--json", help="Print JSON for scripts instead of tables.", show_default=False),
 ]
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK_ID", help="The id that submit printed.")]
 
@@ -40,7 +41,7 @@ TaskArgument = Annotated[str, typer.Argument(metavar="TASK_ID", help="The id tha
 class Shared:
     """The shared options of one run: a command's own win over those before its name."""
 
-    server: str | None = None
+    server: str = ""
     json: bool = False
 
 

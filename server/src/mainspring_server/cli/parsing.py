@@ -70,7 +70,9 @@ def parse_servers(text: str) -> list[str]:
     """The addresses of a comma list, in order."""
     servers = [part.strip() for part in text.split(",") if part.strip()]
     if not servers:
-        raise usage_error("--server names no address", hint="Write HOST:PORT, such as 127.0.0.1:7400.")
+        raise usage_error(
+            "--server names no address", hint="Write HOST:PORT, such as 127.0.0.1:7400."
+        )
     return servers
 
 
@@ -110,7 +112,8 @@ def check_json(payload: bytes) -> str:
         json.loads(text)
     except UnicodeDecodeError:
         raise usage_error(
-            "the payload is not UTF-8, so it is no JSON", hint="Add --raw to send its bytes as they are."
+            "the payload is not UTF-8, so it is no JSON",
+            hint="Add --raw to send its bytes as they are.",
         ) from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from ..app import App
     from ..config import Settings
+    from ..domain.errors import MainspringError
+    from ..store.postgres.migrate import MigrationStatus
 
 DATABASE = "mainspring.db"
 
@@ -31,7 +34,9 @@ StopWithOption = Annotated[
 ]
 LeaseOption = Annotated[
     str | None,
-    typer.Option("--lease", metavar="DURATION", help="How long a lease lasts from a beat. Default 60s."),
+    typer.Option(
+        "--lease", metavar="DURATION", help="How long a lease lasts from a beat. Default 60s."
+    ),
 ]
 HeartbeatOption = Annotated[
     str | None,
@@ -55,11 +60,15 @@ def dev(
     context: typer.Context,
     listen: Annotated[
         str,
-        typer.Option("--listen", envvar="MAINSPRING_LISTEN", help="Where to serve; port 0 takes a free one."),
+        typer.Option(
+            "--listen", envvar="MAINSPRING_LISTEN", help="Where to serve; port 0 takes a free one."
+        ),
     ] = DEFAULT_SERVER,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Where to keep the data. Default: a folder of this user."),
+        typer.Option(
+            "--data", metavar="DIR", help="Where to keep the data. Default: a folder of this user."
+        ),
     ] = None,
     lease: LeaseOption = None,
     heartbeat: HeartbeatOption = None,
@@ -71,7 +80,7 @@ def dev(
 
     With --json one line with the address is printed once it serves.
     """
-    _begin(stop_with, log_level)
+    begin(stop_with, log_level)
     folder = (data or data_folder()).expanduser().absolute()
     _make_folder(folder)
     settings = _settings(
@@ -93,21 +102,27 @@ def serve(
     context: typer.Context,
     role: Annotated[
         list[str] | None,
-        typer.Option("--role", help="api, trigger, dispatch or sweep; repeat it, or write a comma list. "
-                     "Default: all.", metavar="ROLE"),
+        typer.Option(
+            "--role",
+            help="api, trigger, dispatch or sweep; repeat it, or write a comma list. Default: all.",
+            metavar="ROLE",
+        ),
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help=f"Default {DEFAULT_SERVER}.")
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="URL", help="postgresql://… or sqlite:///PATH (MAINSPRING_STORE)."),
+        typer.Option(
+            "--store", metavar="URL", help="postgresql://… or sqlite:///PATH (MAINSPRING_STORE)."
+        ),
     ] = None,
     wheel: Annotated[
         str | None, typer.Option("--wheel", metavar="URL", help="redis://… (MAINSPRING_WHEEL).")
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", metavar="URL", help="kafka://HOST:PORT,… (MAINSPRING_QUEUE).")
+        str | None,
+        typer.Option("--queue", metavar="URL", help="kafka://HOST:PORT,… (MAINSPRING_QUEUE)."),
     ] = None,
     processes: Annotated[
         int, typer.Option("--processes", min=1, max=256, help="Processes that share the port.")
@@ -122,7 +137,7 @@ def serve(
 
     Every option can come from the environment too: MAINSPRING_STORE, MAINSPRING_WHEEL, and so on.
     """
-    _begin(stop_with, log_level)
+    begin(stop_with, log_level)
     settings = _settings(
         roles=",".join(role) if role else None,
         listen=listen,
@@ -152,19 +167,26 @@ def migrate(
         str | None,
         typer.Option("--store", envvar="MAINSPRING_STORE", metavar="URL", help="postgresql://…"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be applied.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Say which migrations are applied.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be applied.")
+    ] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Say which migrations are applied.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Bring a PostgreSQL store to this version's schema. A SQLite store does that itself."""
     import asyncio
 
     if not store:
-        raise usage_error("no store is named", hint="Write --store postgresql://… or set MAINSPRING_STORE.")
+        raise usage_error(
+            "no store is named", hint="Write --store postgresql://… or set MAINSPRING_STORE."
+        )
     if not store.startswith(("postgresql://", "postgres://")):
         raise usage_error(
             f"--store: only a postgresql:// store is migrated by hand, not {store.partition(':')[0]}"
         )
+    from ..domain.errors import MainspringError
     from ..store.postgres.migrate import migrate as apply
     from ..store.postgres.migrate import migration_status
 
@@ -174,8 +196,8 @@ def migrate(
             _show_migrations(asyncio.run(migration_status(store)), as_json)
             return
         names = asyncio.run(apply(store, dry_run=dry_run))
-    except OSError as error:
-        raise _store_away(error) from None
+    except MainspringError as error:
+        raise _cannot_serve(error) from None
     if as_json:
         print_json({"dry_run": dry_run, "migrations": names})
     elif not names:
@@ -184,24 +206,23 @@ def migrate(
         print_line(f"{'would apply' if dry_run else 'applied'} {name}")
 
 
-def _store_away(error: Exception) -> CliError:
-    return CliError(
-        f"the store cannot be reached: {error}",
-        ExitCode.UNAVAILABLE,
-        hint="Check that PostgreSQL runs there, and the address, user and database in --store.",
-    )
-
-
-def _show_migrations(found: Any, as_json: bool) -> None:
+def _show_migrations(found: MigrationStatus, as_json: bool) -> None:
+    states = {
+        "applied": found.applied,
+        "pending": found.pending,
+        "changed after it was applied": found.changed,
+        "unknown to this version": found.unknown,
+    }
     if as_json:
-        print_json({"migrations": found})
+        print_json(asdict(found))
         return
-    rows = [[str(value) for value in (item.values() if isinstance(item, dict) else item)] for item in found]
-    columns = list(found[0]) if found and isinstance(found[0], dict) else ["Migration", "Applied"]
-    print_table(columns, rows, empty="No migrations.")
+    # An edited migration is among the applied ones too: its last state is the one to show.
+    by_name = {name: state for state, names in states.items() for name in names}
+    print_table(("Migration", "State"), sorted(by_name.items()), empty="No migrations.")
 
 
-def _begin(stop_with: int | None, log_level: str) -> None:
+def begin(stop_with: int | None, log_level: str) -> None:
+    """Set up logging, and the end with the parent, for a command that lasts."""
     import logging
 
     level = logging.getLevelNamesMapping().get(log_level.upper())
@@ -272,6 +293,18 @@ def _cannot_listen(listen: str, error: OSError) -> CliError:
     )
 
 
+def _cannot_serve(error: MainspringError) -> CliError:
+    """What the store, or another service, has against it."""
+    from ..domain.errors import FailedPrecondition, Unavailable
+
+    if isinstance(error, Unavailable):
+        hint = "Check that it runs at the address that --store, --wheel or --queue names."
+        return CliError(error.message, ExitCode.UNAVAILABLE, hint=hint, reason=error.reason)
+    conflict = isinstance(error, FailedPrecondition)
+    code = ExitCode.CONFLICT if conflict else ExitCode.INTERNAL
+    return CliError(error.message, code, reason=error.reason)
+
+
 def _announce(app: App, as_json: bool, detail: str) -> None:
     from .. import __version__
 
@@ -288,9 +321,12 @@ def _announce(app: App, as_json: bool, detail: str) -> None:
 
 def _run_server(settings: Settings, started: Callable[[App], None]) -> None:
     from ..app import serve as serve_app
+    from ..domain.errors import MainspringError
 
     try:
         _run(serve_app(settings, started))
+    except MainspringError as error:
+        raise _cannot_serve(error) from None
     except NotImplementedError as error:
         raise CliError(f"not supported by this version: {error}", ExitCode.UNIMPLEMENTED) from None
     except OSError as error:

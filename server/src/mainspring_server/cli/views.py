@@ -6,12 +6,14 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mainspring.v1 import query_requests_pb2, rung_pb2, task_pb2
+from mainspring.v1 import query_requests_pb2, rung_pb2, schedule_pb2, task_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.timestamp_pb2 import Timestamp
+
     from mainspring.v1.query_requests_pb2 import ExplainResponse
+    from mainspring.v1.schedule_pb2 import Instance, ScheduleState
     from mainspring.v1.task_pb2 import Attempt, Payload, Task, Transition
 
 TERMINAL = frozenset(
@@ -23,6 +25,7 @@ TERMINAL = frozenset(
 )
 TASK_COLUMNS = ("Task", "Type", "Queue", "Status", "Priority", "Attempts", "Created", "Due")
 ATTEMPT_COLUMNS = ("Attempt", "Outcome", "Worker", "Started", "Took", "Next due", "Error")
+INSTANCE_COLUMNS = ("Nominal time", "Outcome", "Task", "Status", "Due", "Source", "Reason")
 GATE_COLUMNS = ("Gate", "State", "Since", "What was found", "What opens it")
 
 
@@ -167,7 +170,9 @@ def attempt_row(attempt: Attempt) -> list[str]:
     """An attempt in a history, by ATTEMPT_COLUMNS."""
     took = ""
     if attempt.HasField("end_time") and attempt.HasField("start_time"):
-        took = length((attempt.end_time.ToMilliseconds() - attempt.start_time.ToMilliseconds()) / 1_000)
+        took = length(
+            (attempt.end_time.ToMilliseconds() - attempt.start_time.ToMilliseconds()) / 1_000
+        )
     error = attempt.error_message.strip()
     if attempt.error_type and not error.startswith(attempt.error_type):
         error = f"{attempt.error_type}: {error}"
@@ -211,3 +216,52 @@ def gate_rows(reply: ExplainResponse) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def instance_row(instance: Instance) -> list[str]:
+    """A nominal time of a schedule, by INSTANCE_COLUMNS."""
+    return [
+        instant(instance.nominal_time),
+        _short(schedule_pb2.InstanceOutcome, instance.outcome, "INSTANCE_OUTCOME_"),
+        instance.task_id,
+        status_name(instance.task_status) if instance.task_status else "",
+        instant(instance.due_time),
+        _short(schedule_pb2.InstanceSource, instance.source, "INSTANCE_SOURCE_").lower(),
+        instance.reason,
+    ]
+
+
+def schedule_fields(state: ScheduleState) -> dict[str, str]:
+    """What a schedule adds to its task, for `get`."""
+    counts = (
+        f"{_short(schedule_pb2.InstanceOutcome, item.outcome, 'INSTANCE_OUTCOME_')} {item.count}"
+        for item in state.counts
+    )
+    return {
+        "cron": f"{state.cron.expression} ({state.cron.time_zone or 'UTC'})",
+        "paused": (f"yes, {state.pause_note}" if state.pause_note else "yes")
+        if state.paused
+        else "",
+        "next": instant(state.next_nominal_time),
+        "next task": state.next_task_id,
+        "live tasks": "\n".join(state.live_task_ids),
+        "so far": ", ".join(counts),
+    }
+
+
+def full_fields(task: Task) -> dict[str, str]:
+    """What the full view adds to a task, for `get --full`."""
+    fields = {}
+    if task.HasField("retry"):
+        policy = task.retry
+        fields["retry"] = (
+            f"{policy.max_attempts} attempts, delay up to {duration(policy.initial_delay) or '0s'} "
+            f"x {policy.multiplier:g} each time, at most {duration(policy.max_delay) or '0s'}"
+        )
+    limits = {
+        name: duration(getattr(task.timeouts, f"{name}_timeout"))
+        for name in ("queue", "run", "total")
+    }
+    fields["timeouts"] = ", ".join(f"{name} {value}" for name, value in limits.items() if value)
+    fields["after"] = "\n".join(task.dependencies.task_ids)
+    return fields

@@ -212,7 +212,10 @@ class TaskStore(Protocol):
         """Mark leases as acknowledged without extending them (their stream broke)."""
 
     async def due(self, shards: Sequence[int], until: int, limit: int) -> list[DueEntry]:
-        """PENDING tasks of the shards with due_at <= until, soonest first (through next_check_at)."""
+        """PENDING tasks of the shards with due_at <= until, soonest first (through next_check_at).
+
+        Those whose deadline has passed are left to the sweeper.
+        """
 
     async def overdue(
         self, shards: Sequence[int], until: int, after: tuple[int, bytes] | None, limit: int

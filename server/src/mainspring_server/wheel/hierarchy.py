@@ -213,7 +213,8 @@ class Hierarchy:
         if now <= self._pointer:
             return
         self._pointer = now
-        for level in reversed(Level):
+        for level in Level:
+            # Each goes to a slot that lies wholly ahead, or to the heap: never into one just taken.
             for item in self._rings[level].take(now // WIDTH_MS[level]):
                 self._place(item)
 

@@ -142,6 +142,7 @@ class PolledWheel:
         if not self._shards:
             self._cut = None
             return
+        self._turn()
         limit, until = self._limit, now + self._ahead_ms
         rows = await self._store.due(sorted(self._shards), until, limit)
         soonest = self.next_due()
@@ -153,7 +154,6 @@ class PolledWheel:
         if full and (fresh or limit < self._cap):
             self._miss(rows[-1].due_at)
         self._tell(soonest)
-        self._turn()
 
     def _take(self, row: DueEntry) -> bool:
         """Take in a polled row; False if it is known. The earlier of two due times wins.

@@ -42,4 +42,4 @@ class Wheel(Protocol):
         """Bring in what the store has and the wheel lacks; answers when to call again, in ms."""
 
     def next_due(self) -> int | None:
-        """When the soonest known entry falls due, or None."""
+        """No later than the soonest known entry falls due, or None."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...domain.task import SHARDS, Grant, ReadyRef, Seat, Status, Want
 from .pool import Door
-from .rows import AT, NOW
+from .rows import AT, NOW, READY
 
 if TYPE_CHECKING:
     from .pool import Record
@@ -29,7 +29,7 @@ UPDATE tasks t SET {_SET}
 FROM (SELECT task_id, version, worker, $5::bigint AS lease_ms, $6::boolean AS acked
       FROM unnest($2::uuid[], $3::bigint[], $4::text[]) AS r(task_id, version, worker)) u
     LEFT JOIN task_payloads p ON p.task_id = u.task_id
-WHERE t.task_id = u.task_id AND t.version = u.version AND t.status = 3 AND t.due_at <= {AT}
+WHERE t.task_id = u.task_id AND t.version = u.version AND {READY} AND t.due_at <= {AT}
 RETURNING {_GRANT}"""
 
 CLAIM_LANES = f"""WITH {NOW}, picked AS MATERIALIZED (
@@ -54,7 +54,7 @@ CLAIM_LANES = f"""WITH {NOW}, picked AS MATERIALIZED (
 )
 UPDATE tasks t SET {_SET}
 FROM chosen u LEFT JOIN task_payloads p ON p.task_id = u.task_id
-WHERE t.task_id = u.task_id AND t.version = u.version AND t.status = 3
+WHERE t.task_id = u.task_id AND t.version = u.version AND {READY}
 RETURNING {_GRANT}, u.want, u.place"""
 
 WINDOW = """SELECT task_id, shard, next_check_at, status, version, namespace || '/' || queue,
@@ -87,7 +87,7 @@ def floor_of(turn: int) -> int:
     return 4 if turn % 8 == 0 else 0
 
 
-async def claim(door: Door, offset: int, refs: Sequence[ReadyRef], want: Want) -> list[Grant]:
+async def claim(door: Door, clock: int | None, refs: Sequence[ReadyRef], want: Want) -> list[Grant]:
     """The store's `claim`; the answer is in the order of `refs`."""
     taken = sorted(
         (ref.task_id, ref.version, worker)
@@ -96,7 +96,7 @@ async def claim(door: Door, offset: int, refs: Sequence[ReadyRef], want: Want) -
     if not taken:
         return []
     ids, versions, workers = zip(*taken, strict=True)
-    rows = await door.rows(CLAIM, offset, ids, versions, workers, want.lease_ms, want.acked)
+    rows = await door.rows(CLAIM, clock, ids, versions, workers, want.lease_ms, want.acked)
     grants = {row[0]: Grant(*row) for row in rows}
     return [grants.pop(ref.task_id) for ref in refs if ref.task_id in grants]
 
@@ -116,7 +116,7 @@ def _rounds(wants: Sequence[Want]) -> list[list[Want]]:
         lanes = set(want.lanes)
         for taken, group in rounds:
             if not taken & lanes:
-                taken |= lanes
+                taken.update(lanes)
                 group.append(want)
                 break
         else:
@@ -138,22 +138,26 @@ def _left(want: Want, grants: Sequence[Grant]) -> Want:
     return want._replace(seats=tuple(seats))
 
 
-async def claim_lanes(door: Door, offset: int, wants: Sequence[Want], turn: int) -> list[Grant]:
+async def claim_lanes(
+    door: Door, clock: int | None, wants: Sequence[Want], turn: int
+) -> list[Grant]:
     """The store's `claim_lanes` where the ready index exists."""
     found: list[Grant] = []
     floor = floor_of(turn)
     for group in _rounds([want for want in wants if want.lanes and _room(want)]):
         grants: list[list[Grant]] = [[] for _ in group]
         if floor:
-            grants = await _pick(door, offset, group, floor)
+            grants = await _pick(door, clock, group, floor)
         left = [_left(want, granted) for want, granted in zip(group, grants, strict=True)]
-        for granted, more in zip(grants, await _pick(door, offset, left, 0), strict=True):
+        for granted, more in zip(grants, await _pick(door, clock, left, 0), strict=True):
             found += granted
             found += more
     return found
 
 
-async def _pick(door: Door, offset: int, wants: Sequence[Want], floor: int) -> list[list[Grant]]:
+async def _pick(
+    door: Door, clock: int | None, wants: Sequence[Want], floor: int
+) -> list[list[Grant]]:
     lanes: list[tuple[int, str, str, int]] = []
     seats: list[tuple[int, int, int, str, int, bool]] = []
     for number, want in enumerate(wants):
@@ -169,7 +173,7 @@ async def _pick(door: Door, offset: int, wants: Sequence[Want], floor: int) -> l
     grants: list[list[Grant]] = [[] for _ in wants]
     if lanes:
         rows = await door.rows(
-            CLAIM_LANES, offset, *zip(*lanes, strict=True), floor, *zip(*seats, strict=True)
+            CLAIM_LANES, clock, *zip(*lanes, strict=True), floor, *zip(*seats, strict=True)
         )
         for row in sorted(rows, key=_place):
             grants[row[-2]].append(Grant(*row[:-2]))
@@ -193,7 +197,7 @@ class LaneScan:
         # Stores that scan at the same time begin at different shards.
         self._start = (os.urandom(1)[0] % SHARDS, 0, bytes(16))
 
-    async def claim(self, offset: int, wants: Sequence[Want], turn: int) -> list[Grant]:
+    async def claim(self, clock: int | None, wants: Sequence[Want], turn: int) -> list[Grant]:
         """The store's `claim_lanes`."""
         found: list[Grant] = []
         left = [want for want in wants if want.lanes and _room(want)]
@@ -206,7 +210,7 @@ class LaneScan:
                 for task_id, _, _, status, version, lane, priority, due_at in rows
                 if status == _READY
             )
-            left, granted = await self._fill(offset, left, ready)
+            left, granted = await self._fill(clock, left, ready)
             found += granted
             at_end = len(rows) < WINDOW_ROWS
             self._start = (0, 0, bytes(16)) if at_end else (rows[-1][1], rows[-1][2], rows[-1][0])
@@ -217,7 +221,7 @@ class LaneScan:
 
     async def _fill(
         self,
-        offset: int,
+        clock: int | None,
         wants: Sequence[Want],
         ready: list[tuple[bool, int, int, bytes, int, str]],
     ) -> tuple[list[Want], list[Grant]]:
@@ -233,7 +237,7 @@ class LaneScan:
                 if lane in lanes
             ]
             while refs and (room := _room(rest)):
-                grants = await claim(self._door, offset, refs[:room], rest)
+                grants = await claim(self._door, clock, refs[:room], rest)
                 granted += grants
                 rest = _left(rest, grants)
                 refs = refs[room:]

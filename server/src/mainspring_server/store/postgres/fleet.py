@@ -62,9 +62,9 @@ SHARD_LEASES = f"""WITH {NOW} SELECT name, owner, term, expires_at FROM shard_le
 WHERE starts_with(name, $2) AND expires_at > {AT} ORDER BY name"""
 
 
-async def pause(door: Door, offset: int, lane: str, reason: str) -> None:
+async def pause(door: Door, clock: int | None, lane: str, reason: str) -> None:
     """The store's `pause`."""
-    await door.rows(PAUSE, offset, lane, reason)
+    await door.rows(PAUSE, clock, lane, reason)
 
 
 async def resume(door: Door, lane: str) -> bool:
@@ -78,7 +78,7 @@ async def paused(door: Door) -> list[PausedQueue]:
 
 
 async def save_workers(
-    door: Door, offset: int, rows: Sequence[WorkerRow], gone: Sequence[str]
+    door: Door, clock: int | None, rows: Sequence[WorkerRow], gone: Sequence[str]
 ) -> None:
     """The store's `save_workers`."""
     latest = {row.session_id: row for row in rows}
@@ -92,35 +92,34 @@ async def save_workers(
                 [chr(31).join(row.queues) for row in batch],
                 [chr(31).join(row.task_types) for row in batch],
             )
-        await session.rows(FORGET_WORKERS, offset, list(gone))
+        await session.rows(FORGET_WORKERS, clock, list(gone))
 
     await door.run(work)
 
 
-async def workers(door: Door, offset: int, namespace: str) -> list[WorkerRow]:
+async def workers(door: Door, clock: int | None, namespace: str) -> list[WorkerRow]:
     """The store's `workers`."""
-    found = await door.rows(WORKERS, offset, namespace)
     return [
-        WorkerRow(*row[:8], tuple(row["queues"]), tuple(row["task_types"]), *row[10:])
-        for row in found
+        WorkerRow(*(*row[:8], tuple(row[8]), tuple(row[9]), *row[10:]))
+        for row in await door.rows(WORKERS, clock, namespace)
     ]
 
 
 async def acquire(
-    door: Door, offset: int, names: Sequence[str], owner: str, ttl_ms: int
+    door: Door, clock: int | None, names: Sequence[str], owner: str, ttl_ms: int
 ) -> list[ShardLease]:
     """The store's `acquire`."""
-    rows = await door.rows(ACQUIRE, offset, sorted(set(names)), owner, ttl_ms)
+    rows = await door.rows(ACQUIRE, clock, sorted(set(names)), owner, ttl_ms)
     return [ShardLease(*row) for row in rows]
 
 
-async def release(door: Door, offset: int, leases: Sequence[ShardLease]) -> None:
+async def release(door: Door, clock: int | None, leases: Sequence[ShardLease]) -> None:
     """The store's `release`."""
     held = sorted((lease.name, lease.owner, lease.term) for lease in leases)
     if held:
-        await door.rows(RELEASE, offset, *zip(*held, strict=True))
+        await door.rows(RELEASE, clock, *zip(*held, strict=True))
 
 
-async def shard_leases(door: Door, offset: int, prefix: str) -> list[ShardLease]:
+async def shard_leases(door: Door, clock: int | None, prefix: str) -> list[ShardLease]:
     """The store's `shard_leases`."""
-    return [ShardLease(*row) for row in await door.rows(SHARD_LEASES, offset, prefix)]
+    return [ShardLease(*row) for row in await door.rows(SHARD_LEASES, clock, prefix)]

@@ -13,7 +13,7 @@ import asyncpg
 
 from ...domain.errors import FailedPrecondition
 from .partitions import DEFAULT_PERIOD_DAYS, ensure_partitions
-from .pool import ALWAYS, Door, Session, mapped
+from .pool import ALWAYS, DRIVER_ERRORS, Door, Session, mapped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -107,7 +107,7 @@ async def _connected(dsn: str) -> AsyncIterator[Connection]:
             yield connection
         finally:
             await connection.close()
-    except Exception as error:
+    except DRIVER_ERRORS as error:
         raise mapped(error)
 
 

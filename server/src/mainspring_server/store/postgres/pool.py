@@ -8,12 +8,12 @@ prefers a hash join over the whole table, several times slower than the index.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
-from ...domain.errors import InvalidArgument, MainspringError, Unavailable
+from ...domain.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     Record = asyncpg.Record
@@ -64,14 +64,19 @@ _AWAY = (
 )
 
 
+DRIVER_ERRORS = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""Whatever a statement or a connection may raise."""
+
+
 def mapped(error: BaseException) -> BaseException:
     """What a caller of the store sees instead of the driver's error."""
-    if isinstance(error, MainspringError):
-        return error
-    if isinstance(error, asyncpg.DataError | ValueError | OverflowError):
-        # asyncpg's own errors about a value's type or range are ValueErrors.
-        return InvalidArgument("INVALID_VALUE", f"the store cannot hold this value: {error}")
-    if isinstance(error, asyncpg.InterfaceError) and "invalid input" in str(error):
+    if isinstance(error, asyncpg.DataError | ValueError):
+        # PostgreSQL's class 22, or the driver's own error about a value's type or range.
         return InvalidArgument("INVALID_VALUE", f"the store cannot hold this value: {error}")
     if isinstance(error, (*_AWAY, *_RETRIED)):
         return Unavailable(
@@ -89,7 +94,7 @@ async def _prepare(connection: Connection) -> None:
     )
 
 
-class _Connection(asyncpg.Connection):  # type: ignore[type-arg]
+class _Connection(asyncpg.Connection):
     """A connection that needs no cleaning between two uses: nothing here changes session state."""
 
     def get_reset_query(self) -> str:
@@ -115,7 +120,7 @@ class Session:
         await self._connection.execute(sql)
 
     async def copy(
-        self, table: str, columns: Sequence[str], records: Sequence[tuple[object, ...]]
+        self, table: str, columns: Sequence[str], records: Iterable[tuple[object, ...]]
     ) -> None:
         """COPY records into a table."""
         self._door.statements += 1
@@ -150,7 +155,7 @@ class Door:
                 max_cached_statement_lifetime=0,
                 max_inactive_connection_lifetime=0,
             )
-        except Exception as error:
+        except DRIVER_ERRORS as error:
             raise mapped(error)
 
     async def close(self) -> None:
@@ -194,6 +199,6 @@ class Door:
             except _RETRIED as error:
                 if last:
                     raise mapped(error)
-            except Exception as error:
+            except DRIVER_ERRORS as error:
                 raise mapped(error)
         raise AssertionError("unreachable")

@@ -23,7 +23,7 @@ LEFT JOIN task_payloads p ON p.task_id = t.task_id"""
 DUE = """SELECT d.due_at, d.priority, d.task_id
 FROM unnest($1::smallint[]) AS s(shard), LATERAL (
     SELECT t.due_at, t.priority, t.task_id FROM tasks t
-    WHERE t.shard = s.shard AND t.next_check_at IS NOT NULL AND t.next_check_at <= $2 + $4
+    WHERE t.shard = s.shard AND t.next_check_at IS NOT NULL AND t.next_check_at <= $2::bigint + $4::bigint
         AND t.status = 2 AND t.due_at <= $2
     ORDER BY t.due_at LIMIT $3) d
 ORDER BY 1, 2, 3 LIMIT $3"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .partitions import Partition, first_id, partitions, retire_partitions
 from .pool import Door, Session
-from .rows import CLOCK
+from .rows import STATEMENT_CLOCK
 
 FINISHED = """SELECT task_id FROM tasks
 WHERE task_id < $1::text::uuid AND completed_at < $2 AND status >= 5 AND next_check_at IS NULL
@@ -21,13 +21,13 @@ DELETE = """WITH gone AS (
 SELECT count(*) FROM gone"""
 
 PURGE_KEYS = f"""DELETE FROM idempotency_keys k USING (
-    SELECT digest FROM idempotency_keys WHERE expires_at <= {CLOCK.replace("clock", "statement")} + $1
+    SELECT digest FROM idempotency_keys WHERE expires_at <= coalesce($1::bigint, {STATEMENT_CLOCK})
     ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) old
 WHERE k.digest = old.digest"""
 
 
 async def purge(
-    door: Door, offset: int, completed_before: int, limit: int, *, every_row: bool
+    door: Door, clock: int | None, completed_before: int, limit: int, *, every_row: bool
 ) -> int:
     """The store's `purge`: answers how many rows were deleted one by one.
 
@@ -35,7 +35,7 @@ async def purge(
     period go with it when it is dropped, which costs nothing per row.
     """
     await retire_partitions(door, completed_before)
-    await door.rows(PURGE_KEYS, offset, limit)
+    await door.rows(PURGE_KEYS, clock, limit)
 
     async def work(session: Session) -> int:
         below = completed_before if every_row else _carried_end(await partitions(session))

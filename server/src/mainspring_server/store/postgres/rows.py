@@ -21,11 +21,21 @@ if TYPE_CHECKING:
 CLOCK = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 """PostgreSQL's clock in ms, rounded down: what is due by it is due."""
 
-NOW = f"c AS MATERIALIZED (SELECT {CLOCK} + $1::bigint AS now)"
-"""A CTE that reads the clock once per statement; `$1` is the offset of tests, 0 in production."""
+STATEMENT_CLOCK = CLOCK.replace("clock_timestamp", "statement_timestamp")
+"""The same, constant within a statement, so that an index condition can use it."""
+
+NOW = f"c AS MATERIALIZED (SELECT coalesce($1::bigint, {CLOCK}) AS now)"
+"""A CTE that reads the clock once per statement; tests stop it at `$1`, which is NULL otherwise."""
 
 AT = "(SELECT now FROM c)"
 """The statement's now."""
+
+READY = "t.status + 0 = 3"
+"""READY, written so that no partial index answers it: on an empty partition the planner would
+rather walk the ready index than look ids up in the primary key, and keep to it when it is full."""
+
+PENDING = "t.status + 0 = 2"
+"""PENDING, in the same way."""
 
 TASK_COLUMNS = """t.task_id, t.namespace, t.task_type, t.queue, t.priority, t.status, t.version,
  t.due_at, t.created_at, t.attempts, t.lost_grants, t.ready_at, t.started_at, t.completed_at,

@@ -54,8 +54,8 @@ class PostgresStore:
 
     `ready_index` is for the Postgres-only rung: `open` makes the two indexes by which it claims
     and finds what is due (see ready_index.py). `purge_rows` deletes finished tasks one by one as
-    soon as their retention ends, instead of with their whole period. `clock_offset_ms` moves
-    PostgreSQL's clock; only tests do that.
+    soon as their retention ends, instead of with their whole period. `clock_ms` stops
+    the clock at a moment; only tests do that, and move it.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class PostgresStore:
         ready_index: bool = False,
         period_days: int = DEFAULT_PERIOD_DAYS,
         purge_rows: bool = False,
-        clock_offset_ms: int = 0,
+        clock_ms: int | None = None,
     ) -> None:
-        self.clock_offset_ms = clock_offset_ms
+        self.clock_ms = clock_ms
         self._wants_index = ready_index
         self._indexed = False
         self._period_days = period_days
@@ -110,13 +110,14 @@ class PostgresStore:
 
     async def now(self) -> int:
         """PostgreSQL's clock in ms."""
-        rows = await self._work.rows(f"SELECT {CLOCK}")
-        return int(rows[0][0]) + self.clock_offset_ms
+        if self.clock_ms is not None:
+            return self.clock_ms
+        return int((await self._work.rows(f"SELECT {CLOCK}"))[0][0])
 
     async def insert(self, tasks: Sequence[NewTask]) -> list[Inserted]:
         """See the port. Ids from before the newest period or up to four weeks ahead find one."""
         try:
-            return await insert.insert(self._submit, self.clock_offset_ms, tasks)
+            return await insert.insert(self._submit, self.clock_ms, tasks)
         except asyncpg.CheckViolationError as error:
             if not insert.no_partition(error):
                 raise InvalidArgument("INVALID_VALUE", f"the store refuses this task: {error}")
@@ -125,7 +126,7 @@ class PostgresStore:
         if moments[-1] > await self.now() + 2 * AHEAD_MS:
             raise InvalidArgument("INVALID_VALUE", "the time in a task id lies in the far future")
         await self._ensure_partitions(moments)
-        return await insert.insert(self._submit, self.clock_offset_ms, tasks)
+        return await insert.insert(self._submit, self.clock_ms, tasks)
 
     async def load(
         self, ids: Sequence[bytes], *, payload: bool = False, namespace: str | None = None
@@ -135,29 +136,29 @@ class PostgresStore:
 
     async def make_ready(self, ids: Sequence[bytes], lead_ms: int = 0) -> list[ReadyAnswer]:
         """See the port."""
-        return await transitions.make_ready(self._work, self.clock_offset_ms, ids, lead_ms)
+        return await transitions.make_ready(self._work, self.clock_ms, ids, lead_ms)
 
     async def claim(self, refs: Sequence[ReadyRef], want: Want) -> list[Grant]:
         """See the port."""
-        return await claims.claim(self._work, self.clock_offset_ms, refs, want)
+        return await claims.claim(self._work, self.clock_ms, refs, want)
 
     async def claim_lanes(self, wants: Sequence[Want], turn: int) -> list[Grant]:
         """See the port. Without the ready index it scans, from where the last call stopped."""
         if self._indexed:
-            return await claims.claim_lanes(self._work, self.clock_offset_ms, wants, turn)
-        return await self._scan.claim(self.clock_offset_ms, wants, turn)
+            return await claims.claim_lanes(self._work, self.clock_ms, wants, turn)
+        return await self._scan.claim(self.clock_ms, wants, turn)
 
     async def succeed(self, results: Sequence[Success]) -> list[bool]:
         """See the port."""
-        return await transitions.succeed(self._work, self.clock_offset_ms, results)
+        return await transitions.succeed(self._work, self.clock_ms, results)
 
     async def apply(self, changes: Sequence[Change]) -> list[bool]:
         """See the port."""
-        return await transitions.apply(self._work, self.clock_offset_ms, changes)
+        return await transitions.apply(self._work, self.clock_ms, changes)
 
     async def extend(self, beats: Sequence[Beat]) -> list[BeatAnswer]:
         """See the port."""
-        return await transitions.extend(self._work, self.clock_offset_ms, beats)
+        return await transitions.extend(self._work, self.clock_ms, beats)
 
     async def acknowledge(self, leases: Sequence[LeaseRef]) -> None:
         """See the port."""
@@ -179,7 +180,7 @@ class PostgresStore:
 
     async def republish(self, ids: Sequence[tuple[bytes, int]]) -> list[ReadyRef | None]:
         """See the port."""
-        return await transitions.republish(self._work, self.clock_offset_ms, ids)
+        return await transitions.republish(self._work, self.clock_ms, ids)
 
     # --- TaskQueries
 
@@ -206,7 +207,7 @@ class PostgresStore:
         await self._ensure_partitions()
         return await retention.purge(
             self._query,
-            self.clock_offset_ms,
+            self.clock_ms,
             completed_before,
             limit,
             every_row=self._purge_rows,
@@ -216,7 +217,7 @@ class PostgresStore:
 
     async def pause(self, lane: str, reason: str) -> None:
         """See the port."""
-        await fleet.pause(self._query, self.clock_offset_ms, lane, reason)
+        await fleet.pause(self._query, self.clock_ms, lane, reason)
 
     async def resume(self, lane: str) -> bool:
         """See the port."""
@@ -228,22 +229,22 @@ class PostgresStore:
 
     async def save_workers(self, rows: Sequence[WorkerRow], gone: Sequence[str]) -> None:
         """See the port."""
-        await fleet.save_workers(self._query, self.clock_offset_ms, rows, gone)
+        await fleet.save_workers(self._query, self.clock_ms, rows, gone)
 
     async def workers(self, namespace: str) -> list[WorkerRow]:
         """See the port."""
-        return await fleet.workers(self._query, self.clock_offset_ms, namespace)
+        return await fleet.workers(self._query, self.clock_ms, namespace)
 
     # --- ShardLeases
 
     async def acquire(self, names: Sequence[str], owner: str, ttl_ms: int) -> list[ShardLease]:
         """See the port."""
-        return await fleet.acquire(self._work, self.clock_offset_ms, names, owner, ttl_ms)
+        return await fleet.acquire(self._work, self.clock_ms, names, owner, ttl_ms)
 
     async def release(self, leases: Sequence[ShardLease]) -> None:
         """See the port."""
-        await fleet.release(self._work, self.clock_offset_ms, leases)
+        await fleet.release(self._work, self.clock_ms, leases)
 
     async def shard_leases(self, prefix: str) -> list[ShardLease]:
         """See the port."""
-        return await fleet.shard_leases(self._work, self.clock_offset_ms, prefix)
+        return await fleet.shard_leases(self._work, self.clock_ms, prefix)

@@ -23,7 +23,7 @@ from ...domain.task import (
     Success,
 )
 from .pool import Door
-from .rows import AT, NOW
+from .rows import AT, NOW, PENDING, READY
 
 _REF = "t.task_id, t.version, t.namespace || '/' || t.queue, t.priority, t.due_at, t.published_at"
 
@@ -32,7 +32,7 @@ UPDATE tasks t SET status = 3, version = t.version + 1, ready_at = {AT}, publish
     next_check_at = CASE WHEN t.queue_ms IS NULL THEN t.next_check_at
         ELSE least(t.next_check_at, greatest(t.due_at, {AT}) + t.queue_ms) END
 FROM unnest($2::uuid[]) AS u(task_id)
-WHERE t.task_id = u.task_id AND t.status = 2 AND t.due_at <= {AT} + $3::bigint
+WHERE t.task_id = u.task_id AND {PENDING} AND t.due_at <= {AT} + $3::bigint
     AND (t.deadline_at IS NULL OR t.deadline_at > {AT})
 RETURNING {_REF}"""
 
@@ -137,7 +137,7 @@ WHERE t.task_id = u.task_id AND t.version = u.version"""
 REPUBLISH = f"""WITH {NOW}
 UPDATE tasks t SET published_at = {AT}
 FROM unnest($2::uuid[], $3::bigint[]) AS u(task_id, version)
-WHERE t.task_id = u.task_id AND t.version = u.version AND t.status = 3
+WHERE t.task_id = u.task_id AND t.version = u.version AND {READY}
 RETURNING {_REF}"""
 
 _STALE = ReadyAnswer(ReadyState.STALE, None, None)
@@ -146,17 +146,17 @@ _CANCEL = BeatAnswer(BeatState.CANCEL_REQUESTED, 0)
 
 
 async def make_ready(
-    door: Door, offset: int, ids: Sequence[bytes], lead_ms: int
+    door: Door, clock: int | None, ids: Sequence[bytes], lead_ms: int
 ) -> list[ReadyAnswer]:
     """The store's `make_ready`."""
     batch = sorted(set(ids))
     if not batch:
         return []
-    rows = await door.rows(MAKE_READY, offset, batch, lead_ms)
+    rows = await door.rows(MAKE_READY, clock, batch, lead_ms)
     answers = {row[0]: ReadyAnswer(ReadyState.APPLIED, ReadyRef(*row), None) for row in rows}
     if len(answers) < len(batch):
         losers = [task_id for task_id in batch if task_id not in answers]
-        for *ref, status, expired in await door.rows(STANDING, offset, losers):
+        for *ref, status, expired in await door.rows(STANDING, clock, losers):
             if status == Status.READY:
                 answers[ref[0]] = ReadyAnswer(ReadyState.ALREADY, ReadyRef(*ref), None)
             elif status == Status.PENDING and not expired:
@@ -164,20 +164,20 @@ async def make_ready(
     return [answers.get(task_id, _STALE) for task_id in ids]
 
 
-async def succeed(door: Door, offset: int, results: Sequence[Success]) -> list[bool]:
+async def succeed(door: Door, clock: int | None, results: Sequence[Success]) -> list[bool]:
     """The store's `succeed`."""
     if not results:
         return []
-    batch = sorted(results, key=_first)
+    batch = sorted(results, key=_task_id)
     ids, tokens, outcomes = zip(*batch, strict=True)
-    rows = await door.rows(SUCCEED, offset, ids, tokens, outcomes)
+    rows = await door.rows(SUCCEED, clock, ids, tokens, outcomes)
     applied = {(row[0], row[1]) for row in rows}
     if len(applied) == len(results):
         return [True] * len(results)
     return [_take(applied, (result.task_id, result.token)) for result in results]
 
 
-def _first(item: tuple[object, ...]) -> object:
+def _task_id(item: Success | Beat) -> bytes:
     return item[0]
 
 
@@ -193,7 +193,7 @@ def _by_id(item: Change | Attempt) -> bytes:
     return item.task_id
 
 
-async def apply(door: Door, offset: int, changes: Sequence[Change]) -> list[bool]:
+async def apply(door: Door, clock: int | None, changes: Sequence[Change]) -> list[bool]:
     """The store's `apply`."""
     if not changes:
         return []
@@ -201,7 +201,7 @@ async def apply(door: Door, offset: int, changes: Sequence[Change]) -> list[bool
     history = [change.attempt for change in batch if change.attempt is not None]
     rows = await door.rows(
         APPLY,
-        offset,
+        clock,
         *([_value(change, name) for change in batch] for name in _CHANGE),
         *([getattr(attempt, name) for attempt in history] for name in _ATTEMPT),
     )
@@ -214,7 +214,7 @@ def _value(change: Change, name: str) -> object:
     return value.value if name == "guard" else value
 
 
-async def extend(door: Door, offset: int, beats: Sequence[Beat]) -> list[BeatAnswer]:
+async def extend(door: Door, clock: int | None, beats: Sequence[Beat]) -> list[BeatAnswer]:
     """The store's `extend`."""
     if not beats:
         return []
@@ -222,8 +222,8 @@ async def extend(door: Door, offset: int, beats: Sequence[Beat]) -> list[BeatAns
     for beat in beats:
         key = (beat.task_id, beat.token)
         latest[key] = _merged(latest[key], beat) if key in latest else beat
-    batch = sorted(latest.values(), key=_first)
-    rows = await door.rows(EXTEND, offset, *zip(*batch, strict=True))
+    batch = sorted(latest.values(), key=_task_id)
+    rows = await door.rows(EXTEND, clock, *zip(*batch, strict=True))
     answers = {
         (task_id, token): BeatAnswer(BeatState.EXTENDED, max(left, 0))
         for task_id, token, left in rows
@@ -260,11 +260,11 @@ async def defer(door: Door, checks: Sequence[tuple[bytes, int, int]]) -> None:
 
 
 async def republish(
-    door: Door, offset: int, ids: Sequence[tuple[bytes, int]]
+    door: Door, clock: int | None, ids: Sequence[tuple[bytes, int]]
 ) -> list[ReadyRef | None]:
     """The store's `republish`."""
     if not ids:
         return []
-    rows = await door.rows(REPUBLISH, offset, *zip(*sorted(set(ids)), strict=True))
+    rows = await door.rows(REPUBLISH, clock, *zip(*sorted(set(ids)), strict=True))
     refs = {(row[0], row[1]): ReadyRef(*row) for row in rows}
     return [refs.get(key) for key in ids]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -53,7 +53,7 @@ def _timeouts(values: tuple[int | None, int | None, int | None]) -> Timeouts:
 
 def to_task(row: Row, payload: Payload | None = None) -> Task:
     """A row of TASK_COLUMNS as a Task."""
-    task = Task(
+    fields = (
         *row[:5],
         Status(row[5]),
         *row[6:9],
@@ -62,9 +62,10 @@ def to_task(row: Row, payload: Payload | None = None) -> Task:
         *row[16:TASK_WIDTH],
         payload,
     )
-    task.lease_acked = bool(row[26])
-    if row[32] is not None:
-        task.outcome_by = OutcomeBy(row[32])
+    task = Task(*fields)
+    task.lease_acked = bool(task.lease_acked)
+    if task.outcome_by is not None:
+        task.outcome_by = OutcomeBy(task.outcome_by)
     return task
 
 
@@ -75,7 +76,7 @@ def to_payload(kind: int | None, body: bytes | None, metadata: str | None) -> Pa
 
 def to_attempt(row: Row) -> Attempt:
     """A row of ATTEMPT_COLUMNS as an Attempt."""
-    return Attempt(*row[:4], AttemptOutcome(row[4]), *row[5:])
+    return Attempt(*(*row[:4], AttemptOutcome(row[4]), *row[5:]))
 
 
 @lru_cache(maxsize=64)
@@ -86,7 +87,7 @@ def _placeholders(size: int) -> str:
 def by_ids(
     db: sqlite3.Connection, select: str, ids: Sequence[bytes], *, column: str = "task_id"
 ) -> Iterator[Row]:
-    """The rows of `select` whose `column` is one of `ids`, in any order; duplicates once."""
+    """The rows of `select` whose `column` is one of `ids`, in any order."""
     start = 0
     while start < len(ids):
         rest = len(ids) - start
@@ -95,8 +96,3 @@ def by_ids(
         start += len(part)
         part.extend([part[-1]] * (size - len(part)))
         yield from db.execute(f"{select} WHERE {column} IN ({_placeholders(size)})", part)
-
-
-def keys(items: Iterable[bytes]) -> Iterator[bytearray]:
-    """Ids as the driver binds them quickest: it looks for adapters for bytes, not for bytearray."""
-    return map(bytearray, items)

@@ -1,0 +1,89 @@
+"""What this process is and can do, as GetServerInfo answers it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from mainspring.v1 import admin_service_pb2, rung_pb2
+
+from .. import __version__
+from ..clock import Clock
+from ..config import Settings
+from ..queue.port import ReadyQueue
+from ..store.port import ShardLeases
+from ..wheel.port import Wheel
+from .convert import duration, timestamp
+from .explain import QUEUE_RUNGS, TRIGGER_RUNGS
+
+PROTOCOL_VERSIONS = (1,)
+SHARD_PREFIX = "shard/"
+
+CAPABILITIES = (
+    *("Submit", "SubmitBatch", "Status", "Cancel", "History", "List", "Count", "Watch"),
+    *("Explain", "Reschedule", "Retry", "Lease", "Poll", "Heartbeat", "Complete"),
+    *("ListQueues", "PauseQueue", "ResumeQueue", "ListWorkers", "GetServerInfo"),
+    *("Submit.schedule.immediate", "Submit.schedule.due_time", "Submit.schedule.delay"),
+)
+
+
+class ServerInfo:
+    """Describes the process; begun when the process starts, since it keeps that time."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, store: ShardLeases, wheel: Wheel, queue: ReadyQueue
+    ) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._store = store
+        self._wheel = wheel
+        self._queue = queue
+        self._started_at = clock.now()
+
+    async def describe(self, namespace: str) -> admin_service_pb2.GetServerInfoResponse:
+        """The answer for a caller of this namespace."""
+        settings = self.settings
+        response = admin_service_pb2.GetServerInfoResponse(
+            version=__version__,
+            node_id=settings.node,
+            roles=sorted(role.value for role in settings.roles),
+            capabilities=CAPABILITIES,
+            store="sqlite" if settings.sqlite_path is not None else "postgresql",
+            trigger_rung=TRIGGER_RUNGS.get(self._wheel.rung, rung_pb2.TRIGGER_RUNG_WHEEL),
+            configured_trigger_rung=(
+                rung_pb2.TRIGGER_RUNG_WHEEL if settings.wheel else rung_pb2.TRIGGER_RUNG_STORE
+            ),
+            queue_rung=QUEUE_RUNGS.get(self._queue.rung, rung_pb2.QUEUE_RUNG_BROKER),
+            configured_queue_rung=(
+                rung_pb2.QUEUE_RUNG_BROKER if settings.queue else rung_pb2.QUEUE_RUNG_STORE
+            ),
+            limits=self._limits(),
+            start_time=timestamp(self._started_at),
+            clock_offset=duration(-getattr(self._clock, "offset", 0)),
+            tzdata_version=version("tzdata"),
+            protocol_versions=PROTOCOL_VERSIONS,
+            lease_timeout=duration(settings.lease_ms),
+            heartbeat_interval=duration(settings.heartbeat_ms),
+            namespace=namespace,
+        )
+        for lease in await self._store.shard_leases(SHARD_PREFIX):
+            number = lease.name.removeprefix(SHARD_PREFIX)
+            if number.isdigit():
+                response.shards.add(shard=int(number), owner=lease.owner, term=lease.term)
+        response.shards.sort(key=lambda info: info.shard)
+        return response
+
+    def _limits(self) -> admin_service_pb2.ServerLimits:
+        limits = self.settings.limits
+        return admin_service_pb2.ServerLimits(
+            payload_bytes=limits.payload_bytes,
+            outcome_bytes=limits.outcome_bytes,
+            checkpoint_bytes=limits.checkpoint_bytes,
+            error_bytes=limits.error_bytes,
+            labels=limits.labels,
+            predecessors=limits.predecessors,
+            batch_requests=limits.batch_requests,
+            batch_bytes=limits.batch_bytes,
+            page_size=limits.page_size,
+            delay=duration(limits.delay_ms),
+            buffered_instances=limits.buffered_instances,
+        )

@@ -1,0 +1,172 @@
+"""Submit and SubmitBatch: all that is valid goes to the engine in one call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from mainspring.v1 import task_pb2, task_requests_pb2
+
+from ..admission.limits import MIB, Limits
+from ..clock import Clock
+from ..domain.errors import AlreadyExists, InvalidArgument, MainspringError
+from ..domain.task import Inserted, InsertState, NewTask, Status
+from ..engine import Engine
+from ..ids import mint, text_of
+from .convert import invalid, required
+from .errors import status_of
+from .submit import SubmitReader, not_implemented
+
+SLICE_BYTES = MIB
+"""After so many bytes of one batch the loop is given to others, whose leases may need it."""
+
+
+class Submissions:
+    """Reads requests, hands them to the engine, words what came of each."""
+
+    def __init__(self, engine: Engine, clock: Clock, limits: Limits) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._limits = limits
+        self._reader = SubmitReader(limits)
+
+    async def one(
+        self, request: task_requests_pb2.SubmitRequest, namespace: str, trace: str | None
+    ) -> task_requests_pb2.SubmitResponse:
+        """Submit: the task's answer, or its error."""
+        now = self._clock.now()
+        task = self._reader.read(request, namespace, now, mint(now, 1)[0], trace)
+        answer = (await self._engine.submit([task]))[0]
+        if isinstance(answer, Exception):
+            raise answer
+        conflict = _conflict(answer, task)
+        if conflict is not None:
+            raise conflict
+        response = task_requests_pb2.SubmitResponse()
+        _fill(response, answer)
+        return response
+
+    async def many(
+        self, request: task_requests_pb2.SubmitBatchRequest, namespace: str, trace: str | None
+    ) -> task_requests_pb2.SubmitBatchResponse:
+        """SubmitBatch in its list form: a result or a Status for each request, in order."""
+        self._check(request)
+        read = await self._read(request.requests, namespace, trace)
+        tasks = [item for item in read if isinstance(item, NewTask)]
+        answers = iter(await self._engine.submit(tasks))
+        response = task_requests_pb2.SubmitBatchResponse()
+        results = response.results
+        for item in read:
+            result = results.add()
+            refusal = item if isinstance(item, Exception) else _answer(result, next(answers), item)
+            if refusal is not None:
+                result.error.CopyFrom(status_of(refusal, "SubmitBatch"))
+        return response
+
+    def _check(self, request: task_requests_pb2.SubmitBatchRequest) -> None:
+        limits = self._limits
+        count = len(request.requests)
+        if request.atomic:
+            raise not_implemented("atomic", "batches that are stored as a whole or not at all")
+        if request.HasField("cron"):
+            raise not_implemented("cron", "recurring graphs")
+        if not count:
+            raise required("requests", "must have at least one request")
+        if count > limits.batch_requests:
+            raise invalid(
+                "requests",
+                f"has {count} requests, at most {limits.batch_requests} are allowed; split it",
+                "BATCH_TOO_LARGE",
+                limit=str(limits.batch_requests),
+                actual=str(count),
+            )
+        size = request.ByteSize()
+        if size > limits.batch_bytes:
+            raise invalid(
+                "requests",
+                f"has {size} bytes, at most {limits.batch_bytes} are allowed; split it",
+                "BATCH_TOO_LARGE",
+                limit=str(limits.batch_bytes),
+                actual=str(size),
+            )
+
+    async def _read(
+        self,
+        requests: Sequence[task_requests_pb2.SubmitRequest],
+        namespace: str,
+        trace: str | None,
+    ) -> list[NewTask | MainspringError]:
+        now = self._clock.now()
+        read = self._reader.read
+        found: list[NewTask | MainspringError] = []
+        pause_at = SLICE_BYTES
+        size = 0
+        for request, task_id in zip(requests, mint(now, len(requests)), strict=True):
+            try:
+                task = read(request, namespace, now, task_id, trace)
+            except MainspringError as error:
+                found.append(_placed(error, len(found)))
+                continue
+            found.append(task)
+            size += len(task.payload.body)
+            if size > pause_at:
+                pause_at = size + SLICE_BYTES
+                await asyncio.sleep(0)
+        return found
+
+
+def _answer(
+    result: task_requests_pb2.SubmitBatchResult, answer: Inserted | Exception, task: NewTask
+) -> Exception | None:
+    """Fill in what was accepted, or say why it was not."""
+    refusal = answer if isinstance(answer, Exception) else _conflict(answer, task)
+    if refusal is None:
+        _fill(result.submitted, answer)  # type: ignore[arg-type]
+    return refusal
+
+
+def _placed(error: MainspringError, position: int) -> MainspringError:
+    """The error of one request, its field as seen from the batch."""
+    place = f"requests[{position}]"
+    if isinstance(error, InvalidArgument) and error.field:
+        error.message = f"{place}.{error.message}"
+    else:
+        error.message = f"{place}: {error.message}"
+    error.field = f"{place}.{error.field}" if error.field else place
+    return error
+
+
+def _conflict(answer: Inserted, task: NewTask) -> AlreadyExists | None:
+    if answer.state is not InsertState.CONFLICT:
+        return None
+    first = text_of(answer.task_id)
+    return AlreadyExists(
+        "IDEMPOTENCY_KEY_REUSED",
+        f"the idempotency key was used within 24 h for another request, task {first}: use a new "
+        "key for a new task",
+        field="idempotency_key",
+        metadata={"task_id": first, "task_type": task.task_type},
+    )
+
+
+def _fill(response: task_requests_pb2.SubmitResponse, answer: Inserted) -> None:
+    """Word what was stored; in place, because copying messages is what costs here."""
+    state, task_id, status, due_at = answer
+    response.task_id = text_of(task_id)
+    response.status = task_pb2.TaskStatus.ValueType(status)
+    if state is InsertState.EXISTING:
+        response.existing = True
+    if status is not Status.CREATED:
+        due_time = response.due_time
+        due_time.seconds, rest = divmod(due_at, 1_000)
+        due_time.nanos = rest * 1_000_000
+
+
+def trace_of(context: Any, limits: Limits) -> str | None:
+    """The W3C traceparent of a call's metadata; what cannot be one is left out."""
+    for key, value in context.invocation_metadata() or ():
+        if key == "traceparent":
+            usable = isinstance(value, str) and len(value) <= limits.trace_context_chars
+            return value if usable and "\0" not in value else None
+    return None

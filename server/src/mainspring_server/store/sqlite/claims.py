@@ -1,0 +1,132 @@
+"""READY -> RUNNING: by reference, or chosen from the lanes."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from itertools import islice
+from operator import itemgetter
+
+from ...domain.task import Grant, ReadyRef, Want
+from .rows import Row, by_ids
+
+# A grant as it will stand after the claim, the caller's part left open, then
+# what the choice needs.
+_GRANT = (
+    "SELECT t.task_id, t.version + 1, NULL, NULL, t.task_type, t.attempts + 1, t.max_attempts, "
+    "t.due_at, NULL, coalesce(p.kind, 0), coalesce(p.body, x''), p.metadata, t.checkpoint, "
+    "t.trace_context, t.run_ms, t.seq, t.priority, t.status, t.namespace, t.queue "
+    "FROM tasks t LEFT JOIN payloads p ON p.seq = t.seq"
+)
+_TOKEN, _DUE, _RUN, _SEQ, _PRIORITY, _STATUS, _NAMESPACE, _QUEUE = 1, 7, 14, 15, 16, 17, 18, 19
+_by_turn = itemgetter(_PRIORITY, _DUE, _SEQ)
+
+_LANE = (
+    f"{_GRANT} WHERE t.status = 3 AND t.namespace = ? AND t.queue = ? "
+    "AND t.priority BETWEEN ? AND ? ORDER BY t.priority, t.due_at, t.seq LIMIT ?"
+)
+
+# next_check_at is left out where it stays: naming it would rewrite its index.
+_CLAIM = (
+    "UPDATE tasks SET status = 4, version = version + 1, attempts = attempts + 1, "
+    "worker_id = ?, started_at = ?, lease_expires_at = ?, lease_acked = ?, progress = NULL, "
+    "progress_message = NULL WHERE seq = ?"
+)
+_LIMIT_RUN = (
+    "UPDATE tasks SET next_check_at = ?1 WHERE seq = ?2 "
+    "AND (next_check_at IS NULL OR next_check_at > ?1)"
+)
+
+HIGHEST, LOWEST = 0, 9
+"""The bounds of a priority; lower is sooner."""
+
+
+def claim(db: sqlite3.Connection, now: int, refs: Sequence[ReadyRef], want: Want) -> list[Grant]:
+    """See TaskStore.claim."""
+    found = {row[0]: row for row in by_ids(db, _GRANT, [ref.task_id for ref in refs])}
+    rows = []
+    for ref in refs:
+        row = found.pop(ref.task_id, None)
+        if (
+            row is not None
+            and row[_STATUS] == 3
+            and row[_TOKEN] == ref.version + 1
+            and row[_DUE] <= now
+        ):
+            rows.append(row)
+    return _grant(db, now, rows, want)
+
+
+def claim_lanes(db: sqlite3.Connection, now: int, wants: Sequence[Want], turn: int) -> list[Grant]:
+    """See TaskStore.claim_lanes."""
+    first = _first_priority(turn)
+    grants: list[Grant] = []
+    for want in wants:
+        room = sum(seat.room for seat in want.seats)
+        rows = _choose(db, now, want, (first, LOWEST), room)
+        if first > HIGHEST:  # what is more urgent gets the rest
+            rows += _choose(db, now, want, (HIGHEST, first - 1), room - len(rows))
+        grants += _grant(db, now, rows, want)
+    return grants
+
+
+def _first_priority(turn: int) -> int:
+    """The starvation guard: where this turn begins."""
+    if turn % 32 == 0:
+        return 7
+    return 4 if turn % 8 == 0 else HIGHEST
+
+
+def _choose(
+    db: sqlite3.Connection, now: int, want: Want, span: tuple[int, int], room: int
+) -> list[Row]:
+    """Up to `room` rows of the want's lanes by (priority, due_at): as many index steps as rows."""
+    if room <= 0:
+        return []
+    lanes = [_lane_rows(db, now, lane, span, room) for lane in dict.fromkeys(want.lanes)]
+    rows: Iterable[Row] = lanes[0] if len(lanes) == 1 else heapq.merge(*lanes, key=_by_turn)
+    chosen = list(islice(rows, room))
+    for lane in lanes:
+        lane.close()
+    return chosen
+
+
+def _lane_rows(
+    db: sqlite3.Connection, now: int, lane: str, span: tuple[int, int], room: int
+) -> Generator[Row, None, None]:
+    namespace, _, queue = lane.partition("/")
+    priority, last = span
+    while priority <= last:
+        with closing(db.execute(_LANE, (namespace, queue, priority, last, room))) as cursor:
+            for row in cursor:
+                if row[_DUE] > now:  # readied ahead; so are all behind it of this priority
+                    priority = row[_PRIORITY] + 1
+                    break
+                yield row
+            else:
+                return
+
+
+def _grant(db: sqlite3.Connection, now: int, rows: Iterable[Row], want: Want) -> list[Grant]:
+    """Fill the seats in order with the rows and write it down."""
+    workers = (seat.worker_id for seat in want.seats for _ in range(seat.room))
+    expires_at = now + want.lease_ms
+    acked = int(want.acked)
+    grants: list[Grant] = []
+    updates: list[Row] = []
+    limits: list[Row] = []
+    for row, worker_id in zip(rows, workers, strict=False):
+        lane = f"{row[_NAMESPACE]}/{row[_QUEUE]}"
+        grants.append(
+            Grant._make((row[0], row[1], worker_id, lane, *row[4:8], expires_at, *row[9:15]))
+        )
+        updates.append((worker_id, now, expires_at, acked, row[_SEQ]))
+        if row[_RUN] is not None:
+            limits.append((now + row[_RUN], row[_SEQ]))
+    if updates:
+        db.executemany(_CLAIM, updates)
+    if limits:
+        db.executemany(_LIMIT_RUN, limits)
+    return grants

@@ -1,0 +1,195 @@
+"""Insert: rows, payloads and idempotency keys of one batch."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from ...domain.retry import DEFAULT_RETRY
+from ...domain.task import (
+    NO_TIMEOUTS,
+    IdempotencyKey,
+    Inserted,
+    InsertState,
+    NewTask,
+    PayloadKind,
+    Status,
+)
+from .rows import Row, by_ids
+
+_FRAME = (
+    "INSERT INTO tasks (seq, task_id, namespace, task_type, queue, priority, status, due_at, "
+    "created_at, next_check_at, version, attempts, lost_grants, lease_acked, max_attempts, "
+    "retry_initial_ms, retry_multiplier, retry_max_ms{names}) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 0, 0, 0, {values})"
+)
+_DEFAULT_RETRY = (
+    f"{DEFAULT_RETRY.max_attempts}, {DEFAULT_RETRY.initial_delay_ms}, "
+    f"{float(DEFAULT_RETRY.multiplier)!r}, {DEFAULT_RETRY.max_delay_ms}"
+)
+
+# The driver is slow at binding None, and most tasks use nothing of the rest:
+# what waits and what is READY have short statements of their own.
+_INSERT_WAITING = _FRAME.format(names="", values=_DEFAULT_RETRY)
+_INSERT_READY = _FRAME.format(
+    names=", ready_at, published_at", values=f"{_DEFAULT_RETRY}, ?11, ?11"
+)
+_INSERT_FULL = _FRAME.format(
+    names=", ready_at, published_at, queue_ms, run_ms, total_ms, labels, trace_context, "
+    "retry_of, schedule_id, nominal_at, deadline_at",
+    values=", ".join("?" * 15),
+)
+_INSERT_PAYLOAD = "INSERT INTO payloads (seq, kind, body) VALUES (?, ?, ?)"
+_INSERT_METADATA = "INSERT INTO payloads (seq, kind, body, metadata) VALUES (?, ?, ?, ?)"
+_TAKE_KEY = (
+    "INSERT INTO idempotency_keys (digest, request_hash, task_id, expires_at) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (digest) DO UPDATE SET request_hash = excluded.request_hash, "
+    "task_id = excluded.task_id, expires_at = excluded.expires_at"
+)
+
+
+def insert(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[Inserted]:
+    """See TaskStore.insert."""
+    if all(task.idempotency is None for task in tasks):
+        db.execute("SAVEPOINT first_try")
+        try:
+            _store(db, now, tasks)
+        except sqlite3.IntegrityError:  # a repeated id: look at each
+            db.execute("ROLLBACK TO first_try")
+        else:
+            return [
+                Inserted(InsertState.INSERTED, task.task_id, task.status, task.due_at)
+                for task in tasks
+            ]
+        finally:
+            if db.in_transaction:
+                db.execute("RELEASE first_try")
+    return _insert_each(db, now, tasks)
+
+
+def _insert_each(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[Inserted]:
+    """One after the other: a key or an id of the batch binds the items behind it."""
+    holders = _holders(db, now, tasks)
+    ids = [task.task_id for task in tasks] + [task_id for _, task_id in holders.values()]
+    standing = {
+        row[0]: (Status(row[1]), row[2])
+        for row in by_ids(db, "SELECT task_id, status, due_at FROM tasks", ids)
+    }
+    fresh: list[NewTask] = []
+    answers = []
+    for task in tasks:
+        state, task_id = InsertState.INSERTED, task.task_id
+        key = task.idempotency
+        if task_id not in standing:
+            request_hash, first = holders.get(key.digest, (b"", b"")) if key else (b"", b"")
+            if key is not None and first in standing:
+                same = request_hash == key.request_hash
+                state = InsertState.EXISTING if same else InsertState.CONFLICT
+                task_id = first
+            else:  # a key whose task is gone is as free as an expired one
+                fresh.append(task)
+                standing[task_id] = (task.status, task.due_at)
+                if key is not None:
+                    holders[key.digest] = (key.request_hash, task_id)
+        answers.append(Inserted(state, task_id, *standing[task_id]))
+    _store(db, now, fresh)
+    keyed = sorted(
+        (task.idempotency, task.task_id) for task in fresh if task.idempotency is not None
+    )
+    db.executemany(_TAKE_KEY, (_key_row(key, task_id) for key, task_id in keyed))
+    return answers
+
+
+def _holders(
+    db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]
+) -> dict[bytes, tuple[bytes, bytes]]:
+    """Digest -> (request hash, task id) of the keys that are taken."""
+    digests = [task.idempotency.digest for task in tasks if task.idempotency is not None]
+    select = "SELECT digest, request_hash, task_id, expires_at FROM idempotency_keys"
+    return {
+        row[0]: (row[1], row[2])
+        for row in by_ids(db, select, digests, column="digest")
+        if row[3] > now
+    }
+
+
+def _key_row(key: IdempotencyKey, task_id: bytes) -> Row:
+    return key.digest, key.request_hash, task_id, key.expires_at
+
+
+def _store(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> None:
+    seq = db.execute("SELECT coalesce(max(seq), 0) FROM tasks").fetchone()[0]
+    ready: list[Row] = []
+    waiting: list[Row] = []
+    full: list[Row] = []
+    bodies: list[Row] = []
+    for task in tasks:
+        seq += 1
+        kind, body, metadata = task.payload
+        if metadata is not None:
+            db.execute(_INSERT_METADATA, (seq, int(kind), body, metadata))
+        elif kind is not PayloadKind.NONE:
+            bodies.append((seq, int(kind), bytearray(body)))
+        if not _is_plain(task):
+            full.append(_full_row(seq, task, now))
+            continue
+        # bytearray binds quicker than bytes, for which the driver looks up an adapter.
+        key = (seq, bytearray(task.task_id), task.namespace, task.task_type, task.queue)
+        times = (task.due_at, task.created_at, task.next_check_at)
+        if task.status is Status.READY:
+            ready.append((*key, task.priority, 3, *times, now))
+        else:
+            waiting.append((*key, task.priority, int(task.status), *times))
+    for statement, rows in (
+        (_INSERT_READY, ready),
+        (_INSERT_WAITING, waiting),
+        (_INSERT_FULL, full),
+        (_INSERT_PAYLOAD, bodies),
+    ):
+        if rows:
+            db.executemany(statement, rows)
+
+
+def _is_plain(task: NewTask) -> bool:
+    return (
+        task.retry is DEFAULT_RETRY
+        and task.timeouts is NO_TIMEOUTS
+        and task.labels is None
+        and task.trace_context is None
+        and task.retry_of is None
+        and task.schedule_id is None
+        and task.nominal_at is None
+        and task.deadline_at is None
+    )
+
+
+def _full_row(seq: int, task: NewTask, now: int) -> Row:
+    published = now if task.status is Status.READY else None
+    retry = task.retry
+    return (
+        seq,
+        task.task_id,
+        task.namespace,
+        task.task_type,
+        task.queue,
+        task.priority,
+        int(task.status),
+        task.due_at,
+        task.created_at,
+        task.next_check_at,
+        retry.max_attempts,
+        retry.initial_delay_ms,
+        retry.multiplier,
+        retry.max_delay_ms,
+        published,
+        published,
+        task.timeouts.queue_ms,
+        task.timeouts.run_ms,
+        task.timeouts.total_ms,
+        task.labels,
+        task.trace_context,
+        task.retry_of,
+        task.schedule_id,
+        task.nominal_at,
+        task.deadline_at,
+    )
