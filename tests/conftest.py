@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.services"]
+pytest_plugins = ["tests.services", "tests.postgres"]
 
 # A shared machine stalls now and then; a slow example is no failure, pytest's
 # timeout is. CI tries the same examples on every run, so that a red run repeats.

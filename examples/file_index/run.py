@@ -54,7 +54,7 @@ def tasks_of(run: Run, listing: Listing) -> list[NewTask]:
     return [
         NewTask(
             IndexFile.task_type,
-            FileToIndex(str(listing.folder), path, stumble=number % STUMBLES_EVERY == 0),
+            FileToIndex(str(listing.folder), path, stumble=number % STUMBLES_EVERY == 1),
             delay=_delay(number),
             # A batch whose answer was lost is sent again; the key keeps it from doubling.
             idempotency_key=f"{run.run_id}-{number}",

@@ -66,9 +66,10 @@ class App:
         )
         self.watcher = Watcher(self.engine, self.store, self.clock)
         self.services = self._services()
+        self.interceptor = ServerInterceptor()
         self.grpc = GrpcServer(
             settings.listen,
-            [ServerInterceptor()],
+            [self.interceptor],
             self._registrations(),
             share_port=settings.share_port,
         )
@@ -135,6 +136,8 @@ class App:
     async def stop(self) -> None:
         """Drain: health says so, workers are told, in-flight work finishes or lapses."""
         await self.grpc.not_serving()
+        self.interceptor.draining = True
+        self.watcher.end_all()
         self.dispatcher.drain("the server is stopping", self.settings.drain_ms)
         await self.dispatcher.emptied(self.settings.drain_ms)
         await self.grpc.stop(1.0)

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,9 @@ from mainspring_server.domain.task import (
     Want,
 )
 from mainspring_server.store.port import All, Store
+from mainspring_server.store.postgres import PostgresStore
 from mainspring_server.store.sqlite import SqliteStore
+from tests.postgres import Databases
 
 LANE = "default/work"
 
@@ -44,7 +47,7 @@ class Backend:
 
 
 @asynccontextmanager
-async def sqlite_backend(folder: Path) -> AsyncIterator[Backend]:
+async def sqlite_backend(folder: Path, _request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
     clock = VirtualClock()
     store = SqliteStore(str(folder / "tasks.db"), clock)
     await store.open()
@@ -54,14 +57,37 @@ async def sqlite_backend(folder: Path) -> AsyncIterator[Backend]:
         await store.close()
 
 
-BACKENDS: dict[str, Callable[[Path], AbstractAsyncContextManager[Backend]]] = {
+@asynccontextmanager
+async def postgres_backend(
+    _folder: Path, request: pytest.FixtureRequest, *, ready_index: bool = False
+) -> AsyncIterator[Backend]:
+    databases: Databases = request.getfixturevalue("databases")
+    async with databases.migrated() as url:
+        store = PostgresStore(url, ready_index=ready_index, purge_rows=True)
+        await store.open()
+        store.clock_ms = await store.now()
+
+        def advance(ms: int) -> None:
+            store.clock_ms = (store.clock_ms or 0) + ms
+
+        try:
+            yield Backend(store, advance)
+        finally:
+            await store.close()
+
+
+Opened = Callable[[Path, pytest.FixtureRequest], AbstractAsyncContextManager[Backend]]
+
+BACKENDS: dict[str, Opened] = {
     "sqlite": sqlite_backend,
+    "postgres": partial(postgres_backend, ready_index=True),
+    "postgres-distributed": postgres_backend,
 }
 
 
 @pytest.fixture(params=sorted(BACKENDS))
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
-    async with BACKENDS[request.param](tmp_path) as opened:
+    async with BACKENDS[request.param](tmp_path, request) as opened:
         yield opened
 
 

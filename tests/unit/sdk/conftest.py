@@ -70,7 +70,9 @@ class ScriptedServer(grpc.GenericRpcHandler):
         descriptor = SERVICES[service].methods_by_name[method]
         rpc = f"{service.rpartition('.')[2]}/{method}"
         streams = descriptor.server_streaming
-        make = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+        make = (
+            grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+        )
         answer = self._stream if streams else self._unary
         return make(
             lambda request, context: answer(rpc, request, context),

@@ -27,7 +27,11 @@ PROTO_ENUMS = {
     for module in (task_pb2, schedule_pb2, query_requests_pb2, schedule_requests_pb2, rung_pb2)
     for name, enum in module.DESCRIPTOR.enum_types_by_name.items()
 }
-ENUMS = [c for _, c in inspect.getmembers(enums, inspect.isclass) if issubclass(c, StrEnum)]
+ENUMS = [
+    c
+    for _, c in inspect.getmembers(enums, inspect.isclass)
+    if issubclass(c, StrEnum) and c is not StrEnum
+]
 PAIRS: list[tuple[type[Any], type[Message]]] = [
     (submission.RetryPolicy, task_pb2.RetryPolicy),
     (submission.Timeouts, task_pb2.Timeouts),
@@ -60,6 +64,7 @@ PAIRS: list[tuple[type[Any], type[Message]]] = [
     (admin.ServerLimits, admin_service_pb2.ServerLimits),
     (admin.ServerInfo, admin_service_pb2.GetServerInfoResponse),
 ]
+SENT = {"RetryPolicy", "Timeouts", "Dependencies", "CatchUp", "CronSchedule"}
 NOON = datetime(2026, 3, 1, 12, 0, 0, 1500, tzinfo=UTC)
 
 
@@ -113,28 +118,25 @@ def sample(field: Any, number: int) -> Any:
 
 
 @pytest.mark.parametrize(("cls", "message"), PAIRS)
-def test_every_field_goes_there_and_back(cls: type[Any], message: type[Message]) -> None:
+def test_every_field_is_read(cls: type[Any], message: type[Message]) -> None:
     full = fill(message())
-    if "Timestamp" in str([f.message_type and f.message_type.name for f in repeated(full)]):
-        # Lists of times come from the server only.
-        for field in repeated(full):
-            if field.message_type.name == "Timestamp":
-                assert all(t.tzinfo is UTC for t in getattr(decode(cls, full), field.name))
-        return
-    if any(field.message_type for field in repeated(full)):
-        assert all(getattr(decode(cls, full), f.name) for f in repeated(full))
-        return
+    unread = {
+        field.name
+        for field in dataclasses.fields(cls)
+        # Of a oneof only the last one is set.
+        if not getattr(decode(cls, full), field.name)
+        and full.DESCRIPTOR.fields_by_name[field.name].containing_oneof is None
+    }
+    assert unread == set()
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [pair for pair in PAIRS if pair[0].__name__ in SENT],
+)
+def test_what_is_sent_goes_there_and_back(cls: type[Any], message: type[Message]) -> None:
+    full = fill(message())
     assert encode(decode(cls, full), message()) == full
-
-
-def repeated(message: Message) -> list[Any]:
-    return [
-        field
-        for field in message.DESCRIPTOR.fields
-        if field.is_repeated
-        and field.message_type
-        and not field.message_type.GetOptions().map_entry
-    ]
 
 
 @pytest.mark.parametrize(("cls", "message"), PAIRS)
@@ -163,7 +165,12 @@ def test_a_naive_time_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("value", "nanoseconds"),
-    [(2, 2_000_000_000), (0.25, 250_000_000), (timedelta(milliseconds=3), 3_000_000), (-1, -(10**9))],
+    [
+        (2, 2_000_000_000),
+        (0.25, 250_000_000),
+        (timedelta(milliseconds=3), 3_000_000),
+        (-1, -(10**9)),
+    ],
 )
 def test_lengths_of_time(value: Any, nanoseconds: int) -> None:
     assert duration(value).ToNanoseconds() == nanoseconds
@@ -182,7 +189,7 @@ def test_a_member_of_a_newer_server_reads_as_unspecified() -> None:
 
 def test_an_unknown_member_is_refused_with_those_known() -> None:
     cron: Any = schedules.CronSchedule("* * * * *", overlap_policy="NEVER")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'NEVER' is no OverlapPolicy: pass one of .*SKIP"):
+    with pytest.raises(ValueError, match=r"'NEVER' is no OverlapPolicy: pass one of .*SKIP"):
         encode(cron, schedule_pb2.CronSchedule())
 
 

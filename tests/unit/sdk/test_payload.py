@@ -54,8 +54,14 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
             {"name": "w", "parts": [{"size": 1}, {"size": 2}], "where": "a/b", "colour": "red"},
         ),
         (Model(name="m", at=NOON), {"name": "m", "at": "2026-03-01T12:00:00Z"}),
-        ({"model": Model(name="m", at=NOON)}, {"model": {"name": "m", "at": "2026-03-01T12:00:00Z"}}),
-        ({"at": NOON, "day": date(2026, 3, 1)}, {"at": "2026-03-01T12:00:00+00:00", "day": "2026-03-01"}),
+        (
+            {"model": Model(name="m", at=NOON)},
+            {"model": {"name": "m", "at": "2026-03-01T12:00:00Z"}},
+        ),
+        (
+            {"at": NOON, "day": date(2026, 3, 1)},
+            {"at": "2026-03-01T12:00:00+00:00", "day": "2026-03-01"},
+        ),
         ({"id": UUID(int=1), "tags": {"b", "a"}}, {"id": str(UUID(int=1)), "tags": ["a", "b"]}),
     ],
 )
@@ -100,12 +106,15 @@ def test_what_json_lacks(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [object(), {"x": 1 + 2j}, Part, [Model]])
 def test_what_has_no_json_form(value: Any) -> None:
-    with pytest.raises(TypeError, match="no JSON form|no payload"):
+    with pytest.raises(TypeError, match=r"no JSON form|no payload"):
         payload(value)
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda children: st.lists(children) | st.dictionaries(st.text(), children),
 )

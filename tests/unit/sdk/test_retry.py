@@ -32,6 +32,9 @@ METHODS = {
 }
 SUBMIT = task_requests_pb2.SubmitRequest
 BATCH = task_requests_pb2.SubmitBatchRequest
+TRIGGER = schedule_requests_pb2.TriggerRequest
+RESCHEDULE = task_requests_pb2.RescheduleRequest
+UPDATE = schedule_requests_pb2.UpdateRequest
 
 
 def test_every_rpc_is_in_the_table() -> None:
@@ -45,42 +48,46 @@ def test_streams_have_no_deadline_and_no_repetition(rpc: str) -> None:
     assert rule.repeatable is retry.never or not streams
 
 
+KEYED = SUBMIT(idempotency_key="k")
+CRON = schedule_pb2.CronSchedule(expression="@daily")
+
+
 @pytest.mark.parametrize(
-    ("rpc", "request_", "expected"),
+    ("rpc", "request_"),
     [
-        ("SchedulerService/Submit", SUBMIT(), False),
-        ("SchedulerService/Submit", SUBMIT(idempotency_key="k"), True),
-        ("SchedulerService/SubmitBatch", BATCH(requests=[SUBMIT(idempotency_key="k")]), True),
-        (
-            "SchedulerService/SubmitBatch",
-            BATCH(requests=[SUBMIT(idempotency_key="k"), SUBMIT()]),
-            False,
+        pytest.param("SchedulerService/Submit", KEYED, id="keyed"),
+        pytest.param(
+            "SchedulerService/SubmitBatch", BATCH(requests=[KEYED, KEYED]), id="all keyed"
         ),
-        (
-            "SchedulerService/SubmitBatch",
-            BATCH(
-                requests=[SUBMIT(idempotency_key="k")],
-                atomic=True,
-                cron=schedule_pb2.CronSchedule(),
-            ),
-            False,
-        ),
-        ("SchedulerService/Trigger", schedule_requests_pb2.TriggerRequest(), False),
-        (
-            "SchedulerService/Trigger",
-            schedule_requests_pb2.TriggerRequest(idempotency_key="k"),
-            True,
-        ),
-        ("SchedulerService/Reschedule", task_requests_pb2.RescheduleRequest(), True),
-        ("SchedulerService/Reschedule", task_requests_pb2.RescheduleRequest(version=0), False),
-        ("SchedulerService/Update", schedule_requests_pb2.UpdateRequest(), True),
-        ("SchedulerService/Update", schedule_requests_pb2.UpdateRequest(etag="e"), False),
-        ("SchedulerService/Status", task_requests_pb2.StatusRequest(), True),
-        ("WorkerService/Poll", worker_service_pb2.PollRequest(), False),
+        pytest.param("SchedulerService/Trigger", TRIGGER(idempotency_key="k"), id="keyed trigger"),
+        pytest.param("SchedulerService/Reschedule", RESCHEDULE(), id="unversioned"),
+        pytest.param("SchedulerService/Update", UPDATE(), id="untagged"),
+        pytest.param("SchedulerService/Status", task_requests_pb2.StatusRequest(), id="read"),
+        pytest.param("WorkerService/Complete", worker_service_pb2.CompleteRequest(), id="fenced"),
     ],
 )
-def test_which_requests_may_be_sent_twice(rpc: str, request_: Any, expected: bool) -> None:
-    assert retry.RULES[rpc].repeatable(request_) is expected
+def test_may_be_sent_twice(rpc: str, request_: Any) -> None:
+    assert retry.RULES[rpc].repeatable(request_)
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_"),
+    [
+        pytest.param("SchedulerService/Submit", SUBMIT(), id="no key"),
+        pytest.param(
+            "SchedulerService/SubmitBatch", BATCH(requests=[KEYED, SUBMIT()]), id="one without"
+        ),
+        pytest.param(
+            "SchedulerService/SubmitBatch", BATCH(requests=[KEYED], cron=CRON), id="recurring"
+        ),
+        pytest.param("SchedulerService/Trigger", TRIGGER(), id="trigger"),
+        pytest.param("SchedulerService/Reschedule", RESCHEDULE(version=0), id="versioned"),
+        pytest.param("SchedulerService/Update", UPDATE(etag="e"), id="tagged"),
+        pytest.param("WorkerService/Poll", worker_service_pb2.PollRequest(), id="grants"),
+    ],
+)
+def test_may_not_be_sent_twice(rpc: str, request_: Any) -> None:
+    assert not retry.RULES[rpc].repeatable(request_)
 
 
 def delay(error: MainspringError, *, repeatable: bool, failures: int = 1) -> float | None:

@@ -12,7 +12,7 @@ import pytest
 from mainspring.v1 import lease_pb2
 from mainspring.v1.lease_stream_pb2 import LeaseRequest, LeaseResponse
 from mainspring.v1.worker_service_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
-from mainspring_worker import Runner, Worker
+from mainspring_worker import Runner, Worker, drain
 
 PATIENCE = 20.0
 EXTENDED = lease_pb2.LEASE_STATE_EXTENDED
@@ -184,7 +184,7 @@ StartRunner = Callable[..., Running]
 
 
 @pytest.fixture
-def start(server: FakeServer) -> Iterator[StartRunner]:
+def start(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartRunner]:
     """Start runners against the server; they are stopped at the end."""
     runners: list[Runner] = []
 
@@ -195,6 +195,8 @@ def start(server: FakeServer) -> Iterator[StartRunner]:
         return Running(runner, server)
 
     yield begin
+    # Nobody answers any more: do not wait for it.
+    monkeypatch.setattr(drain, "STOP_TIMEOUT", 0.01)
     server.close()
     for runner in runners:
         runner.stop(0.0)

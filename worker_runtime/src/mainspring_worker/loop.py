@@ -117,7 +117,9 @@ class HandlerLoop:
 
     async def _run(self, attempt: Attempt) -> None:
         _current.set(attempt)
-        self._done.append((attempt, await attempt.run_async()))
+        outcome = await attempt.run_async()
+        # Looked up after the wait: a flush puts a new list in place of the old.
+        self._done.append((attempt, outcome))
         if not self._flushing:
             self._flushing = True
             wait = self._last_flush + FLUSH_INTERVAL - self._loop.time()

@@ -120,6 +120,9 @@ class Recorder:
             max_attempts=(task.retry.max_attempts if task.retry else None) or 4,
             payload=decode(Payload, request.payload),
             local_ref=task.local_ref,
+            retry=task.retry,
+            timeouts=task.timeouts,
+            dependencies=task.dependencies,
         )
         self.tasks[stored.task_id] = stored
         self.submitted.append(task)
@@ -133,12 +136,14 @@ class Recorder:
 
     def _submit_batch(self, tasks: Sequence[NewTask], *, atomic: bool) -> BatchResults:
         self._check()
+        before = (list(self.submitted), dict(self.tasks), dict(self._keys))
         results: BatchResults = []
         for task in tasks:
             try:
                 results.append(self._accept(task))
             except MainspringError as error:
                 if atomic:
+                    self.submitted, self.tasks, self._keys = before
                     raise
                 results.append(error)
         return results
@@ -146,7 +151,9 @@ class Recorder:
     def _get(self, task_id: str, view: TaskView) -> Task:
         self._check()
         task = self._find(task_id)
-        return task if view is TaskView.FULL else dataclasses.replace(task, payload=None)
+        if view == TaskView.FULL:
+            return task
+        return dataclasses.replace(task, payload=None, retry=None, timeouts=None, dependencies=None)
 
     def _cancel(self, task_id: str, reason: str) -> int:
         self._check()

@@ -2,7 +2,7 @@
 
 A caller gets a google.rpc.Status: code and message, one ErrorInfo (reason, domain, metadata),
 BadRequest where a field is at fault, RetryInfo where waiting helps. What is not in the tree of
-`domain.errors` is a defect: the caller gets an error_id, the log gets the traceback.
+`domain.errors`, or has a reason that is not in the contract, is a defect: the caller gets an error_id, the log gets the traceback.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import grpc
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
+
+from mainspring.v1 import error_pb2
 
 from ..domain import errors
 from .convert import duration
@@ -36,6 +38,11 @@ CODES: dict[type[errors.MainspringError], grpc.StatusCode] = {
 }
 _BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
+REASONS = frozenset(
+    name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.DESCRIPTOR.values_by_name
+)
+"""The contract's reasons; one that is not among them is an inner matter and never leaves."""
+
 # Trailers are cut off or refused by clients above 8 KiB; the message travels in them twice.
 MESSAGE_BYTES = 800
 DETAIL_BYTES = 200
@@ -51,7 +58,7 @@ def code_of(error: errors.MainspringError) -> grpc.StatusCode:
 
 def status_of(error: BaseException, doing: str = "a call") -> status_pb2.Status:
     """The error as its caller sees it; a defect is logged as having happened during `doing`."""
-    if not isinstance(error, errors.MainspringError):
+    if not isinstance(error, errors.MainspringError) or error.reason not in REASONS:
         return _defect(error, doing)
     metadata = {key: cut(value, DETAIL_BYTES) for key, value in error.metadata.items()}
     if error.field:

@@ -269,10 +269,12 @@ def _map_text(
         )
     key_chars, value_chars = characters
     for key, value in entries.items():
-        if not key:
-            raise invalid(field, "has an empty key")
-        if len(key) > key_chars or "\0" in key:
-            check_text(key, f"{field}: a key", key_chars)
+        if not key or len(key) > key_chars or "\0" in key:
+            raise invalid(
+                field,
+                f"has a key that is not 1 to {key_chars} characters without NUL: {key[:64]!r}",
+                limit=str(key_chars),
+            )
         if len(value) > value_chars or "\0" in value:
             check_text(value, f"{field}.{key}", value_chars)
     return json.dumps(dict(entries), sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from . import changing, operating, reading, serving, submitting, watching, working
+from . import changing, migrating, operating, reading, serving, submitting, watching, working
 from .exits import CliError, ExitCode
 from .options import JsonOption, RootServerOption, Shared, shared
 from .output import print_json, print_line, print_note
@@ -33,7 +33,7 @@ _OPERATION = "Operation"
 
 app.command(rich_help_panel=_SERVERS)(serving.dev)
 app.command(rich_help_panel=_SERVERS)(serving.serve)
-app.command(rich_help_panel=_SERVERS)(serving.migrate)
+app.command(rich_help_panel=_SERVERS)(migrating.migrate)
 app.command(rich_help_panel=_SERVERS)(working.worker)
 app.command(rich_help_panel=_TASKS)(submitting.submit)
 app.command(rich_help_panel=_TASKS)(reading.get)

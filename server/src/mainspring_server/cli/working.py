@@ -47,7 +47,7 @@ def worker(
 
     Example: mainspring worker thumbnails:ThumbnailWorker mail:MailWorker --slots 20
     """
-    from .serving import begin
+    from .starting import begin
 
     begin(stop_with, log_level)
     folder = str(Path.cwd())

@@ -141,7 +141,7 @@ class Cluster:
             return await connection.send(request)
         except (KafkaError, OSError, TimeoutError) as error:
             # what is still to come on it has no reader: start again
-            await self._drop((*address, channel), connection)
+            self._drop((*address, channel), connection)
             raise unavailable("did not answer", error) from error
 
     async def _connect(self, key: tuple[str, int, str]) -> AIOKafkaConnection:
@@ -177,7 +177,7 @@ class Cluster:
         self._connections[key] = connection
         return connection
 
-    async def _drop(self, key: tuple[str, int, str], connection: AIOKafkaConnection) -> None:
+    def _drop(self, key: tuple[str, int, str], connection: AIOKafkaConnection) -> None:
         if self._connections.get(key) is connection:
             del self._connections[key]
         connection.close()

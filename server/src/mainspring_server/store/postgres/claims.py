@@ -184,6 +184,14 @@ def _place(row: Record) -> tuple[int, int]:
     return row[-2], row[-1]
 
 
+_Key = tuple[int, int, bytes]
+_BEGINNING: _Key = (0, 0, bytes(16))
+
+
+def _key(row: Record) -> _Key:
+    return row[1], row[2], row[0]
+
+
 class LaneScan:
     """Claims by lane without a ready index, on a distributed rung that fell down the ladder.
 
@@ -195,29 +203,39 @@ class LaneScan:
     def __init__(self, door: Door) -> None:
         self._door = door
         # Stores that scan at the same time begin at different shards.
-        self._start = (os.urandom(1)[0] % SHARDS, 0, bytes(16))
+        self._start: _Key = (os.urandom(1)[0] % SHARDS, 0, bytes(16))
 
     async def claim(self, clock: int | None, wants: Sequence[Want], turn: int) -> list[Grant]:
         """The store's `claim_lanes`."""
         found: list[Grant] = []
         left = [want for want in wants if want.lanes and _room(want)]
-        begun = self._start
-        wrapped = False
+        floor = floor_of(turn)
         for _ in range(WINDOWS):
-            rows = await self._door.rows(WINDOW, *self._start, WINDOW_ROWS)
+            if not left:
+                break
+            rows, whole = await self._window()
             ready = sorted(
-                (priority < floor_of(turn), priority, due_at, task_id, version, lane)
+                (priority < floor, priority, due_at, task_id, version, lane)
                 for task_id, _, _, status, version, lane, priority, due_at in rows
                 if status == _READY
             )
             left, granted = await self._fill(clock, left, ready)
             found += granted
-            at_end = len(rows) < WINDOW_ROWS
-            self._start = (0, 0, bytes(16)) if at_end else (rows[-1][1], rows[-1][2], rows[-1][0])
-            if not left or (wrapped and (at_end or self._start >= begun)):
+            if whole:
                 break
-            wrapped = wrapped or at_end
         return found
+
+    async def _window(self) -> tuple[list[Record], bool]:
+        """The next rows, past the end from the beginning on; and whether that is all there are."""
+        start = self._start
+        rows = await self._door.rows(WINDOW, *start, WINDOW_ROWS)
+        room = WINDOW_ROWS - len(rows)
+        if start == _BEGINNING or not room:
+            self._start = _BEGINNING if room else _key(rows[-1])
+            return rows, room > 0
+        head = await self._door.rows(WINDOW, *_BEGINNING, room)
+        self._start = _BEGINNING if len(head) < room else _key(head[-1])
+        return [*rows, *(row for row in head if _key(row) <= start)], len(head) < room
 
     async def _fill(
         self,

@@ -20,7 +20,8 @@ _WORKER_COLUMNS = (
     "worker_id, namespace, session_id, node, hostname, sdk, slots, in_use, queues, task_types, "
     "connected_at, seen_at"
 )
-_SAVE_WORKER = f"INSERT OR REPLACE INTO workers ({_WORKER_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_MARKS = ", ".join("?" * 12)
+_SAVE_WORKER = f"INSERT OR REPLACE INTO workers ({_WORKER_COLUMNS}) VALUES ({_MARKS})"
 _WORKERS = (
     f"SELECT {_WORKER_COLUMNS} FROM workers WHERE namespace = ? AND seen_at >= ? "
     "ORDER BY worker_id, session_id"

@@ -1,0 +1,153 @@
+"""Writes records: idempotent, acknowledged by all in-sync replicas, within a deadline.
+
+What waits for a broker goes into one request, one request under way at a time, so that the order
+of publishing holds and batches grow with the load while an idle system waits for nothing. A
+producer id whose request failed is not used again: its sequence may have a hole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from ...batching import Batcher
+from ...domain.errors import Unavailable
+from .cluster import PRODUCE, Cluster, by_topic, unavailable
+from .protocol import NO_LEADER, Topic
+
+log = logging.getLogger(__name__)
+
+REQUEST_RECORDS = 40
+"""Records in one request, at most: 740 kB, so that one partition's share is always accepted."""
+
+_MAGIC = 2
+_BATCH_BYTES = 1 << 20
+_ALL_REPLICAS = -1
+_NO_TIMEOUT = 2**31 - 1
+_DUPLICATE = 46
+
+Partition = tuple[bytes, int]  # topic id, number
+
+
+class Entry(NamedTuple):
+    """A record to be written; `published_at` becomes its timestamp."""
+
+    topic: Topic
+    partition: int
+    value: bytes
+    published_at: int
+    tasks: int
+
+
+@dataclass(slots=True)
+class _Identity:
+    producer_id: int
+    epoch: int
+    sequences: dict[Partition, int] = field(default_factory=dict)
+
+
+class Producer:
+    """Delivers entries to the leaders of their partitions."""
+
+    def __init__(self, cluster: Cluster, delivery_ms: int) -> None:
+        self._cluster = cluster
+        self._delivery_ms = delivery_ms
+        self._identity: _Identity | None = None
+        self._outboxes: dict[int, Batcher[Entry, None]] = {}
+        self.records = 0
+        """Records acknowledged since the start."""
+        self.tasks = 0
+        """Tasks in them."""
+
+    async def send(self, node: int, entries: list[Entry]) -> list[Exception | None]:
+        """Write entries of partitions that `node` leads; None where acknowledged."""
+        if node == NO_LEADER:
+            return [unavailable("has no leader for a partition")] * len(entries)
+        outbox = self._outboxes.get(node)
+        if outbox is None:
+            outbox = self._outboxes[node] = Batcher(_Outbox(self, node).write, REQUEST_RECORDS)
+        return await outbox.submit(entries)
+
+    async def drain(self) -> None:
+        """Return when nothing is under way."""
+        for outbox in list(self._outboxes.values()):
+            await outbox.drain()
+
+    async def write(self, node: int, entries: Sequence[Entry]) -> list[None]:
+        """One request to one broker. Raises Unavailable unless every entry is acknowledged."""
+        identity = await self._identify(node)
+        grouped: dict[Partition, list[Entry]] = {}
+        for entry in entries:
+            grouped.setdefault((entry.topic.topic_id, entry.partition), []).append(entry)
+        batches = [
+            (part[0].topic, (part[0].partition, _batch(part, identity, key)))
+            for key, part in grouped.items()
+        ]
+        request = ProduceRequest(None, _ALL_REPLICAS, self._delivery_ms, by_topic(batches))
+        try:
+            await self._deliver(node, request)
+        except BaseException:
+            if self._identity is identity:
+                self._identity = None
+            raise
+        for key, part in grouped.items():
+            identity.sequences[key] = identity.sequences.get(key, 0) + len(part)
+        self.records += len(entries)
+        self.tasks += sum(entry.tasks for entry in entries)
+        return [None] * len(entries)
+
+    async def _deliver(self, node: int, request: ProduceRequest) -> None:
+        try:
+            response = await self._cluster.send(node, request, PRODUCE)
+        except Unavailable as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise
+            # most often an idle connection that the broker had closed; the broker drops a repeat
+            response = await self._cluster.send(node, request, PRODUCE)
+        for name, partitions in response.topics:
+            for number, code, *_ in partitions:
+                if code not in (0, _DUPLICATE):
+                    raise unavailable(f"refused a record for {name}/{number}", f"error {code}")
+
+    async def _identify(self, node: int) -> _Identity:
+        if self._identity is None:
+            answer = await self._cluster.send(
+                node, InitProducerIdRequest(None, _NO_TIMEOUT), PRODUCE
+            )
+            if answer.error_code:
+                raise unavailable("gave no producer id", f"error {answer.error_code}")
+            if self._identity is None:
+                self._identity = _Identity(answer.producer_id, answer.producer_epoch)
+        return self._identity
+
+
+class _Outbox:
+    """What is written to one broker; its batcher calls write, never twice at a time."""
+
+    def __init__(self, producer: Producer, node: int) -> None:
+        self._producer = producer
+        self._node = node
+
+    async def write(self, entries: list[Entry]) -> list[None]:
+        return await self._producer.write(self._node, entries)
+
+
+def _batch(entries: Sequence[Entry], identity: _Identity, key: Partition) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=_MAGIC,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        base_sequence=identity.sequences.get(key, 0),
+        batch_size=_BATCH_BYTES,
+    )
+    for offset, entry in enumerate(entries):
+        builder.append(offset, entry.published_at, None, entry.value, [])
+    return bytes(builder.build())

@@ -1,0 +1,124 @@
+"""Plans are pinned: the batch leads into the primary key, whatever the statistics say."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mainspring_server.store.postgres import PostgresStore, claims, insert, queries, transitions
+from mainspring_server.store.postgres.pool import Session
+
+BY_ID = {
+    "claim": claims.CLAIM,
+    "claim_lanes": claims.CLAIM_LANES,
+    "make_ready": transitions.MAKE_READY,
+    "succeed": transitions.SUCCEED,
+    "apply": transitions.APPLY,
+    "extend": transitions.EXTEND,
+    "acknowledge": transitions.ACKNOWLEDGE,
+    "defer": transitions.DEFER,
+    "republish": transitions.REPUBLISH,
+    "load": queries.LOAD,
+    "load_full": queries.LOAD_FULL,
+}
+BY_CHECK = {"due": queries.DUE, "overdue": queries.OVERDUE, "window": claims.WINDOW}
+
+
+async def plan(store: PostgresStore, sql: str) -> list[str]:
+    """The generic plan, on a connection of the store's own."""
+    count = max(int(number) for number in re.findall(r"\$(\d+)", sql))
+
+    async def work(session: Session) -> list[str]:
+        await session.script(f"PREPARE pinned AS {sql}")
+        try:
+            rows = await session.rows(f"EXPLAIN EXECUTE pinned({', '.join(['NULL'] * count)})")
+        finally:
+            await session.script("DEALLOCATE pinned")
+        return [row[0] for row in rows]
+
+    return await store._work.run(work)
+
+
+def check_by_id(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    assert "Seq Scan" not in text
+    assert "Hash Join" not in text
+    assert "Merge Join" not in text
+    # The tables' own nodes: everything below the batch, through the primary key.
+    joined = [
+        line for line in lines if re.search(r"Scan (using|on) \S* ?(on )?(tasks|task_pay)", line)
+    ]
+    looked_up = [line for line in joined if " q" not in line]
+    assert looked_up
+    assert all("_pkey" in line for line in looked_up), text
+
+
+@pytest.mark.parametrize("name", BY_ID)
+@pytest.mark.parametrize("ready_index", [False, True])
+async def test_ids_go_through_the_primary_key_on_empty_partitions(
+    url: str, name: str, ready_index: bool
+) -> None:
+    store = PostgresStore(url, ready_index=ready_index)
+    await store.open()
+    try:
+        if name == "claim_lanes" and not ready_index:
+            return  # needs the index; without it the store scans
+        check_by_id(await plan(store, BY_ID[name]))
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("name", ["claim", "make_ready", "succeed", "apply", "claim_lanes"])
+async def test_the_plan_stays_when_partitions_are_full_and_analysed(
+    indexed: PostgresStore, database: Any, make: Callable[..., Any], name: str
+) -> None:
+    now = await indexed.now()
+    for _ in range(10):
+        await indexed.insert([make(now) for _ in range(500)])
+    await database.execute("ANALYZE")
+    check_by_id(await plan(indexed, BY_ID[name]))
+
+
+@pytest.mark.parametrize("name", BY_CHECK)
+async def test_checks_go_through_their_index(store: PostgresStore, name: str) -> None:
+    text = "\n".join(await plan(store, BY_CHECK[name]))
+    assert "Seq Scan" not in text
+    assert "shard_next_check_at_idx" in text
+    assert "Index Cond: ((shard" in text
+
+
+async def test_claim_by_lane_walks_the_ready_index_in_order(indexed: PostgresStore) -> None:
+    text = "\n".join(await plan(indexed, claims.CLAIM_LANES))
+    assert re.search(
+        r"Limit.*\n.*LockRows.*\n.*Merge Append.*\n.*Sort Key: q.priority, q.due_at", text
+    )
+
+
+async def test_the_batch_is_the_outer_side_so_rows_are_locked_in_its_order(
+    store: PostgresStore,
+) -> None:
+    for sql in (transitions.SUCCEED, transitions.MAKE_READY, transitions.APPLY, transitions.EXTEND):
+        lines = await plan(store, sql)
+        batch = next(n for n, line in enumerate(lines) if "Function Scan on u" in line)
+        table = next(n for n, line in enumerate(lines) if "Index Scan using" in line)
+        assert batch < table
+        assert not any("Sort" in line for line in lines)
+
+
+async def test_keys_are_taken_in_digest_order(store: PostgresStore) -> None:
+    text = "\n".join(await plan(store, insert.KEYED))
+    assert re.search(r"Insert on idempotency_keys.*\n(.*\n){1,6}?.*Sort Key: x.digest", text), text
+    assert "Join" not in text
+
+
+async def test_an_id_prunes_to_one_partition(
+    store: PostgresStore, database: Any, make: Callable[..., Any]
+) -> None:
+    task = make(await store.now())
+    await store.insert([task])
+    rows = await database.fetch(
+        f"EXPLAIN SELECT * FROM tasks WHERE task_id = '{task.task_id.hex()}'::uuid"
+    )
+    tables = {name for row in rows for name in re.findall(r" on (tasks_\w+)", row[0])}
+    assert len(tables) == 1
