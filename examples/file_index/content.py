@@ -57,7 +57,7 @@ class Content:
 def describe(path: Path) -> Content:
     """Read a regular file to its end; OSError if that cannot be done."""
     # Path.open takes no opener.
-    with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:  # noqa: PTH123
+    with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FileNotFoundError(f"{path} is no regular file any more")
         digest = hashlib.sha256()

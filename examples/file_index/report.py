@@ -1,6 +1,7 @@
 """What the example shows: live progress, what went wrong, and a summary."""
 
 import contextlib
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from index import entry, write_index
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from run import Run, printable
+from run import ENDED, Run, printable
 
 SHOWN = 20
+LINE_EVERY_S = 1.0
 
 
 class Display:
@@ -43,7 +45,7 @@ class Display:
 
     @contextlib.contextmanager
     def progress(self, total: int) -> Iterator[Callable[[dict[str, int]], None]]:
-        """A bar that moves as tasks end."""
+        """A bar that moves as tasks end; where there is no terminal, a line now and then."""
         columns = (
             TextColumn("indexing"),
             BarColumn(),
@@ -55,10 +57,18 @@ class Display:
         with bar:
             shown = bar.add_task("", total=total)
 
+            last_line = time.monotonic()
+
             def move(by_status: dict[str, int]) -> None:
-                ended = sum(by_status.get(name, 0) for name in ("SUCCEEDED", "FAILED", "CANCELLED"))
-                words = (f"{name.lower()} {count:,}" for name, count in sorted(by_status.items()))
-                bar.update(shown, completed=ended, description=", ".join(words))
+                nonlocal last_line
+                ended = sum(by_status.get(status, 0) for status in ENDED)
+                words = ", ".join(
+                    f"{name.lower()} {count:,}" for name, count in sorted(by_status.items())
+                )
+                bar.update(shown, completed=ended, description=words)
+                if bar.disable and time.monotonic() - last_line >= LINE_EVERY_S:
+                    last_line = time.monotonic()
+                    self._console.print(f"  {ended:,} of {total:,}: {words}")
 
             yield move
 

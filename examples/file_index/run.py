@@ -19,6 +19,7 @@ DELAYED_EVERY = 4
 STUMBLES_EVERY = 10
 RETRY = RetryPolicy(initial_delay=0.2, max_delay=1.0)
 LOOK_EVERY_S = 0.2
+ENDED = (TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 
 Progress = Callable[[dict[str, int]], None]
 
@@ -91,13 +92,10 @@ def follow(client: Client, run: Run, progress: Progress, check: Callable[[], Non
         count = client.count(run.filter, group_by=[CountGroupBy.STATUS])
         by_status = {str(group.status): group.count for group in count.groups}
         progress(by_status)
-        if sum(by_status.get(status, 0) for status in _ENDED) >= len(run.task_ids):
+        if sum(by_status.get(status, 0) for status in ENDED) >= len(run.task_ids):
             return
         # On a large folder a look costs more; it must stay a small part of the work.
         never.wait(max(LOOK_EVERY_S, 4 * (time.monotonic() - asked)))
-
-
-_ENDED = (TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 
 
 def collect(client: Client, run: Run) -> None:

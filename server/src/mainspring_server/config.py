@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from .admission.limits import Limits
-from .dispatch.keeper import LeaseSettings
+from .domain.leases import LeaseTerms
 
 STORE_SCHEMES = ("sqlite", "postgresql")
 BEATS_PER_LEASE = 3
@@ -127,9 +127,9 @@ class Settings(BaseSettings):
         return Path(self.store.removeprefix("sqlite:///"))
 
     @property
-    def leases(self) -> LeaseSettings:
+    def leases(self) -> LeaseTerms:
         """The lease lengths together."""
-        return LeaseSettings(self.lease_ms, self.first_lease_ms, self.heartbeat_ms)
+        return LeaseTerms(self.lease_ms, self.first_lease_ms, self.heartbeat_ms)
 
 
 def load_settings(**given: Any) -> Settings:

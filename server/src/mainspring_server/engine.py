@@ -239,7 +239,11 @@ class Engine:
         await self._decide([task_id], decide)
         row = (await self.store.load([task_id], namespace=namespace))[0]
         if row is None:
-            raise NotFound("TASK_NOT_FOUND", f"no task {text_of(task_id)}")
+            raise NotFound(
+                "TASK_NOT_FOUND",
+                f"no task {text_of(task_id)}",
+                metadata={"task_id": text_of(task_id)},
+            )
         return row
 
     async def expire(self, found: Sequence[tuple[Task, Finding]]) -> int:

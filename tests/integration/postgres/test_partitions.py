@@ -1,6 +1,7 @@
 """Periods are made ahead, dropped when old, and what still lives is carried over."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def test_periods_never_overlap_also_when_their_length_changes(
     known += missing(known, moments, second)
     assert missing(known, moments, 7) == []
     known.sort()
-    assert all(a.end <= b.start for a, b in zip(known, known[1:], strict=False))
+    assert all(a.end <= b.start for a, b in pairwise(known))
     assert len({part.suffix for part in known}) == len(known)
 
 
@@ -54,7 +55,7 @@ async def test_four_weeks_ahead_and_everything_before(store: PostgresStore) -> N
     assert known[0].carried
     assert known[0].end == period_of(now, 7).start == known[1].start
     assert known[-1].end > now + 4 * WEEK_MS
-    assert all(a.end == b.start for a, b in zip(known, known[1:], strict=False))
+    assert all(a.end == b.start for a, b in pairwise(known))
 
 
 async def test_opening_and_purging_make_what_is_missing_and_nothing_twice(url: str) -> None:

@@ -4,6 +4,7 @@ After one, `MAINSPRING_WRITE_API=1 pytest tests/unit/sdk/test_api.py` writes the
 difference belongs into the review and the changelog.
 """
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -11,6 +12,7 @@ import os
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import mainspring
@@ -26,10 +28,9 @@ def surface() -> Iterator[str]:
         module = importlib.import_module(module_name)
         for name in sorted(vars(module) if module_name != "mainspring" else module.__all__):
             value = getattr(module, name)
-            home = getattr(value, "__module__", module_name)
             if name.startswith("_") or inspect.ismodule(value) or id(value) in seen:
                 continue
-            if module_name not in {"mainspring", home}:
+            if module_name != "mainspring" and name not in defined(module):
                 continue
             seen.add(id(value))
             yield f"{module_name}.{name}{parameters(value)}"
@@ -37,18 +38,36 @@ def surface() -> Iterator[str]:
                 yield from (f"    {line}" for line in members(value))
 
 
+def defined(module: ModuleType) -> set[str]:
+    """The names that a module gives values itself."""
+    names = set()
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(target.id for target in targets if isinstance(target, ast.Name))
+    return names
+
+
 def members(cls: type[Any]) -> Iterator[str]:
     bases = [
         base.__name__ for base in cls.__mro__[1:-1] if base.__module__.startswith("mainspring")
     ]
-    yield f"bases: {', '.join(bases)}"
+    if bases:
+        yield f"bases: {', '.join(bases)}"
     if issubclass(cls, Enum):
         yield from (f"{member.name} = {member.value}" for member in cls)
+    if issubclass(cls, dict):
+        yield from cls.__annotations__
+    fields: set[str] = set()
     if dataclasses.is_dataclass(cls):
+        # Its fields are the parameters that make it.
+        fields = {field.name for field in dataclasses.fields(cls)}
         yield f"frozen: {cls.__dataclass_params__.frozen}"
     for name, value in sorted(inspect.getmembers(cls)):
-        inherited = name not in {n for base in cls.__mro__ if ours(base) for n in vars(base)}
-        if not name.startswith("_") and not inherited and not isinstance(value, Enum):
+        own = any(name in vars(base) for base in cls.__mro__ if ours(base))
+        if own and not name.startswith("_") and name not in fields and not isinstance(value, Enum):
             yield f"{name}{parameters(value)}"
 
 
@@ -56,9 +75,14 @@ def ours(cls: type[Any]) -> bool:
     return cls.__module__.startswith("mainspring")
 
 
+def made_by_others(cls: type[Any]) -> bool:
+    """Whether Python chose the parameters that make it."""
+    return issubclass(cls, Enum | dict) or getattr(cls, "_is_protocol", False)
+
+
 def parameters(value: Any) -> str:
     """Names, kinds and defaults; types are for the type checker."""
-    if not callable(value) or (isinstance(value, type) and issubclass(value, Enum | dict)):
+    if not inspect.isroutine(value) and (not isinstance(value, type) or made_by_others(value)):
         return ""
     signature = inspect.signature(value)
     bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]

@@ -67,6 +67,12 @@ def test_every_detail_is_read(status: Any) -> None:
     assert str(error) == "priority is 12 [FIELD_INVALID]\n  priority: 0 to 9, given 12"
 
 
+def test_the_text_says_nothing_twice(status: Any) -> None:
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    error = errors.from_status(status(code, "R", "bad delay", violations={"delay": "bad delay"}))
+    assert str(error) == "bad delay [R]"
+
+
 def test_a_lost_lease_has_its_own_class(status: Any) -> None:
     error = errors.from_status(status(grpc.StatusCode.FAILED_PRECONDITION, "LEASE_LOST"))
     assert type(error) is errors.LeaseLost

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -117,9 +117,11 @@ JSON = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=10,
 )
 
 
+@settings(max_examples=50)
 @given(JSON)
 def test_any_json_comes_back(value: Any) -> None:
     message = payload(value)

@@ -11,10 +11,13 @@ import pytest
 
 from mainspring.v1 import lease_pb2
 from mainspring.v1.lease_stream_pb2 import LeaseRequest, LeaseResponse
-from mainspring.v1.worker_service_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
+from mainspring.v1.worker_service_pb2_grpc import (
+    WorkerServiceServicer,
+    add_WorkerServiceServicer_to_server,
+)
 from mainspring_worker import Runner, Worker, drain
 
-PATIENCE = 20.0
+PATIENCE = 10.0
 EXTENDED = lease_pb2.LEASE_STATE_EXTENDED
 APPLIED = lease_pb2.RESULT_STATE_APPLIED
 Ref = tuple[str, int]
@@ -57,7 +60,9 @@ class Stream:
         while self.frames.get(timeout=PATIENCE) is not None:
             pass
 
-    def welcome(self, lease: float = 60.0, beat: float = 15.0, first: float = 5.0, held: Any = ()) -> Any:
+    def welcome(
+        self, lease: float = 60.0, beat: float = 15.0, first: float = 5.0, held: Any = ()
+    ) -> Any:
         """Say welcome; answers the Hello."""
         hello = self.expect("hello")
         frame = LeaseResponse()
@@ -83,7 +88,9 @@ class Stream:
         """Answer an Ack or a Heartbeat."""
         frame = LeaseResponse()
         for ref in refs:
-            reply = frame.replies.leases.add(task_id=ref.task_id, lease_token=ref.lease_token, state=state)
+            reply = frame.replies.leases.add(
+                task_id=ref.task_id, lease_token=ref.lease_token, state=state
+            )
             set_seconds(reply.remaining, remaining)
         frame.replies.echo_monotonic_time.CopyFrom(self.read.monotonic_time)
         self.answers.put(frame)
@@ -202,7 +209,9 @@ def start(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start
         runner.stop(0.0)
 
 
-def make_lease(task_id: str, token: int = 1, task_type: str = "work", json: str = "", **more: Any) -> Any:
+def make_lease(
+    task_id: str, token: int = 1, task_type: str = "work", json: str = "", **more: Any
+) -> Any:
     """A lease for a test."""
     run_timeout = more.pop("run_timeout", None)
     lease = lease_pb2.Lease(

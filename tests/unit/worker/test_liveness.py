@@ -25,8 +25,7 @@ class Holds(Worker):
         if how == "block":
             await asyncio.create_task(self.block())
         elif how == "wait":
-            while not self.release.is_set():
-                await asyncio.sleep(0.005)
+            await asyncio.get_running_loop().run_in_executor(None, self.release.wait, 20)
         return how
 
     async def block(self) -> None:
@@ -44,7 +43,9 @@ def beats_until(stream: Any, done: Any) -> list[set[str]]:
     return beats
 
 
-def test_a_blocked_loop_stops_the_beats_of_the_one_that_blocks_it(server: Any, start: Any, lease: Any) -> None:
+def test_a_blocked_loop_stops_the_beats_of_the_one_that_blocks_it(
+    server: Any, start: Any, lease: Any
+) -> None:
     worker = Holds()
     start(worker, slots=3)
     stream = server.accept()
@@ -55,7 +56,9 @@ def test_a_blocked_loop_stops_the_beats_of_the_one_that_blocks_it(server: Any, s
     assert worker.begun.get(timeout=10) == "blocker"
 
     # Blamed: five beats in a row of the neighbour alone.
-    beats_until(stream, lambda beats: len(beats) >= 5 and all(b == {"neighbour"} for b in beats[-5:]))
+    beats_until(
+        stream, lambda beats: len(beats) >= 5 and all(b == {"neighbour"} for b in beats[-5:])
+    )
     # A loop that does not answer gets no more work.
     assert any(frame.credits.max_leases == 0 for frame in stream.log if frame.HasField("credits"))
     worker.release.set()
@@ -64,7 +67,9 @@ def test_a_blocked_loop_stops_the_beats_of_the_one_that_blocks_it(server: Any, s
         finished |= {result.task_id for result in stream.expect("results").results}
 
 
-def test_a_sync_handler_that_is_silent_too_long_gets_no_beats(server: Any, start: Any, lease: Any) -> None:
+def test_a_sync_handler_that_is_silent_too_long_gets_no_beats(
+    server: Any, start: Any, lease: Any
+) -> None:
     begun: queue.SimpleQueue[Context] = queue.SimpleQueue()
     stopped: queue.SimpleQueue[StopReason | None] = queue.SimpleQueue()
 
@@ -137,8 +142,9 @@ def test_lease_that_is_not_extended_stops_its_handler(server: Any, start: Any, l
 
     running = start(Long())
     stream = server.accept()
-    stream.welcome()
-    stream.grant(lease("t", 1), first=0.3)
+    stream.welcome(first=0.5)
+    stream.expect("credits")
+    stream.grant(lease("t", 1), first=0.5)
     stream.expect("ack")
     assert stopped.get(timeout=10) is StopReason.EXPIRED
     # Its result is dropped, not sent: the next stream presents nothing.
@@ -162,7 +168,9 @@ def test_the_watch_blames_only_who_holds_on() -> None:
     assert watch.silence(9.0) == 0.0
 
 
-def test_drain_finishes_what_runs_and_hands_back_what_comes(server: Any, start: Any, lease: Any) -> None:
+def test_drain_finishes_what_runs_and_hands_back_what_comes(
+    server: Any, start: Any, lease: Any
+) -> None:
     worker = Holds()
     running = start(worker)
     stream = server.accept()
@@ -172,7 +180,7 @@ def test_drain_finishes_what_runs_and_hands_back_what_comes(server: Any, start: 
     stopping = running.stop_in_background()
     drain = stream.expect("drain")
     assert drain.reason == "stopped"
-    assert drain.grace_timeout.seconds == 20
+    assert drain.grace_timeout.seconds == 10
     # It crossed the drain on its way.
     stream.grant(lease("late", 2, json='"wait"'))
     back = stream.expect("hand_back").leases
@@ -189,7 +197,9 @@ def test_drain_finishes_what_runs_and_hands_back_what_comes(server: Any, start: 
     assert not stopping.is_alive()
 
 
-def test_drain_hands_back_what_waits_behind_a_blocked_loop(server: Any, start: Any, lease: Any) -> None:
+def test_drain_hands_back_what_waits_behind_a_blocked_loop(
+    server: Any, start: Any, lease: Any
+) -> None:
     worker = Holds()
     running = start(worker)
     stream = server.accept()
@@ -210,7 +220,9 @@ def test_drain_hands_back_what_waits_behind_a_blocked_loop(server: Any, start: A
     stopping.join(20)
 
 
-def test_drain_stops_what_runs_past_its_deadline_without_counting_it(server: Any, start: Any, lease: Any) -> None:
+def test_drain_stops_what_runs_past_its_deadline_without_counting_it(
+    server: Any, start: Any, lease: Any
+) -> None:
     worker = Holds()
     running = start(worker)
     stream = server.accept()

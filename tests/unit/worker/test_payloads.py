@@ -87,10 +87,26 @@ def test_dataclass_with_everything() -> None:
         (Size, {"width": "3"}, "input.width: expected a whole number, got text"),
         (Size, {"width": True}, "input.width: expected a whole number, got a boolean"),
         (Size, [1], "input: expected an object, got a list"),
-        (Image, {"path": "p", "size": {"width": None}}, "input.size.width: expected a whole number, got null"),
-        (Image, {"path": "p", "size": {"width": 1}, "tags": ["a", 1]}, "input.tags[1]: expected text"),
-        (Image, {"path": "p", "size": {"width": 1}, "format": "gif"}, "expected one of 'png', 'jpeg'"),
-        (Image, {"path": "p", "size": {"width": 1}, "taken": "now"}, "input.taken: expected an ISO 8601"),
+        (
+            Image,
+            {"path": "p", "size": {"width": None}},
+            "input.size.width: expected a whole number, got null",
+        ),
+        (
+            Image,
+            {"path": "p", "size": {"width": 1}, "tags": ["a", 1]},
+            "input.tags[1]: expected text",
+        ),
+        (
+            Image,
+            {"path": "p", "size": {"width": 1}, "format": "gif"},
+            "expected one of 'png', 'jpeg'",
+        ),
+        (
+            Image,
+            {"path": "p", "size": {"width": 1}, "taken": "now"},
+            "input.taken: expected an ISO 8601",
+        ),
         (Crop, {"right": 1}, "input: missing left"),
         (dict[str, int], {"a": "b"}, "input.a: expected a whole number"),
         (tuple[int, str], [1], "expected a list of 2"),
@@ -149,7 +165,9 @@ def test_no_json(data: bytes) -> None:
         read(Size, data=data)
 
 
-@pytest.mark.parametrize("annotation", [socket_like := type("Socket", (), {}), dict[int, str], list[object] | complex])
+@pytest.mark.parametrize(
+    "annotation", [socket_like := type("Socket", (), {}), dict[int, str], list[object] | complex]
+)
 def test_annotation_that_json_cannot_give(annotation: Any) -> None:
     with pytest.raises(TypeError):
         input_decoder(annotation)

@@ -105,7 +105,7 @@ def test_cause_of_a_fail_is_kept() -> None:
 
         def handle(self, context: Context, nothing: None) -> None:
             try:
-                raise KeyError("root")
+                raise KeyError("root")  # noqa: TRY301 - the cause is the point
             except KeyError as error:
                 raise Fail("wrapped") from error
 
@@ -189,7 +189,10 @@ def worker_class(**attributes: Any) -> Worker:
         ({"task_type": "a", "slots": 0}, "slots is 1 to 10000"),
         ({"task_type": "a", "stall_timeout": -1}, "0 s to 10 years"),
         ({"task_type": "a", "handle": Worker.handle}, "no handle"),
-        ({"task_type": "a", "handle": lambda self, context: None}, r"takes \(self, context, input\)"),
+        (
+            {"task_type": "a", "handle": lambda self, context: None},
+            r"takes \(self, context, input\)",
+        ),
     ],
 )
 def test_classes_that_are_refused(attributes: dict[str, Any], message: str) -> None:

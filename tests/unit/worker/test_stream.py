@@ -77,7 +77,9 @@ def test_hello_credit_ack_and_result(server: Any, start: Any, lease: Any) -> Non
     assert stream.expect("credits").max_leases == 7
     stream.grant(*(lease(f"t{n}", n, json=f'{{"n": {n}}}') for n in range(5)))
     ack = stream.expect("ack")
-    assert [(ref.task_id, ref.lease_token) for ref in ack.leases] == [(f"t{n}", n) for n in range(5)]
+    assert [(ref.task_id, ref.lease_token) for ref in ack.leases] == [
+        (f"t{n}", n) for n in range(5)
+    ]
     results = stream.expect("results").results
     assert [result.succeeded.outcome for result in results] == [b'{"n":%d}' % n for n in range(5)]
     assert "results" not in stream.seen[: stream.seen.index("ack")]
@@ -98,7 +100,9 @@ def test_every_frame_carries_the_workers_clock(server: Any, start: Any, lease: A
     assert all(clocks)
 
 
-def test_what_handlers_raise_is_reported_and_kills_nobody(server: Any, start: Any, lease: Any) -> None:
+def test_what_handlers_raise_is_reported_and_kills_nobody(
+    server: Any, start: Any, lease: Any
+) -> None:
     class Odd(Worker):
         task_type = "work"
 
@@ -131,7 +135,9 @@ def test_what_handlers_raise_is_reported_and_kills_nobody(server: Any, start: An
     assert results["broken"].failed.HasField("retryable")
 
 
-def test_several_classes_share_a_session_unless_they_have_slots(server: Any, start: Any, lease: Any) -> None:
+def test_several_classes_share_a_session_unless_they_have_slots(
+    server: Any, start: Any, lease: Any
+) -> None:
     class Own(Worker):
         task_type = "own"
         slots = 2
@@ -153,7 +159,11 @@ def test_several_classes_share_a_session_unless_they_have_slots(server: Any, sta
     assert own.expect("credits").max_leases == 2
     assert list(shared.log[0].hello.queues) == ["media"]
     assert list(own.log[0].hello.task_types) == ["own"]
-    shared.grant(lease("a", json="1"), lease("b", task_type="resize", queue="media"), lease("c", task_type="?"))
+    shared.grant(
+        lease("a", json="1"),
+        lease("b", task_type="resize", queue="media"),
+        lease("c", task_type="?"),
+    )
     found = {}
     while len(found) < 3:
         found |= {result.task_id: result for result in shared.expect("results").results}
@@ -194,7 +204,10 @@ def test_held_leases_go_on_over_a_broken_stream(server: Any, start: Any, lease: 
     stream.break_off()
     stream = server.accept()
     stream.welcome(
-        held=[(("t", 5), lease_pb2.LEASE_STATE_EXTENDED, 60), (("lost", 6), lease_pb2.LEASE_STATE_LOST, 0)]
+        held=[
+            (("t", 5), lease_pb2.LEASE_STATE_EXTENDED, 60),
+            (("lost", 6), lease_pb2.LEASE_STATE_LOST, 0),
+        ]
     )
     assert worker.stopped.get(timeout=10) is StopReason.LOST
     worker.let_go()
@@ -240,7 +253,9 @@ def test_a_draining_server_without_another_is_kept(server: Any, start: Any, leas
 
 @pytest.mark.parametrize("kind", ["cancel", "revoke"])
 @pytest.mark.parametrize("make", [Gate, SyncGate])
-def test_cancel_reaches_the_handler(server: Any, start: Any, lease: Any, make: Any, kind: str) -> None:
+def test_cancel_reaches_the_handler(
+    server: Any, start: Any, lease: Any, make: Any, kind: str
+) -> None:
     worker = make()
     running = start(worker, Echo())
     stream = server.accept()
@@ -257,7 +272,9 @@ def test_cancel_reaches_the_handler(server: Any, start: Any, lease: Any, make: A
     assert running.runner.stats.stopped == 1
 
 
-def test_result_that_the_server_cannot_store_becomes_a_failure(server: Any, start: Any, lease: Any) -> None:
+def test_result_that_the_server_cannot_store_becomes_a_failure(
+    server: Any, start: Any, lease: Any
+) -> None:
     running = start(Echo())
     stream = server.accept()
     stream.welcome()
@@ -286,7 +303,9 @@ def test_run_timeout_stops_the_handler_and_is_reported(server: Any, start: Any, 
     assert not failed.HasField("retryable")
 
 
-def test_checkpoint_is_stored_before_the_failure_is_reported(server: Any, start: Any, lease: Any) -> None:
+def test_checkpoint_is_stored_before_the_failure_is_reported(
+    server: Any, start: Any, lease: Any
+) -> None:
     class Steps(Worker):
         task_type = "work"
 

@@ -71,7 +71,9 @@ class MainspringError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.message} [{self.reason}]" if self.reason else self.message
-        return "\n".join([text, *(f"  {v.field}: {v.description}" for v in self.field_violations)])
+        # A single violation often is the message.
+        more = [v for v in self.field_violations if v.description != self.message]
+        return "\n".join([text, *(f"  {v.field}: {v.description}" for v in more)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default would call the class with the text alone and lose the rest.

@@ -26,24 +26,20 @@ from .tasks import Payload, Task
 from .v1 import task_requests_pb2
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Recorder:
     """What both fakes share: the tasks submitted so far, and what a test does to them."""
 
-    def __init__(self, now: Callable[[], datetime] = _now) -> None:
+    def __init__(self, now: Callable[[], datetime] | None = None) -> None:
         """Start empty.
 
         Args:
-            now: The clock for create and due times.
+            now: The clock for create and due times; default the machine's.
         """
         self.submitted: list[NewTask] = []
         """What was submitted, in order; repetitions of a key are left out."""
         self.tasks: dict[str, Task] = {}
         """The tasks by id, as they stand."""
-        self._now = now
+        self._now = now or (lambda: datetime.now(UTC))
         self._keys: dict[tuple[str, str], tuple[bytes, str]] = {}
         self._failures: list[MainspringError] = []
 

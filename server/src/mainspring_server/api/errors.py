@@ -2,7 +2,8 @@
 
 A caller gets a google.rpc.Status: code and message, one ErrorInfo (reason, domain, metadata),
 BadRequest where a field is at fault, RetryInfo where waiting helps. What is not in the tree of
-`domain.errors`, or has a reason that is not in the contract, is a defect: the caller gets an error_id, the log gets the traceback.
+`domain.errors`, or has a reason that is not in the contract, is a defect: the caller gets an
+error_id, the log gets the traceback.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from .. import __version__
 from ..admission.limits import Limits
 from ..clock import Clock
 from ..dispatch.dispatcher import Dispatcher
-from ..dispatch.keeper import LeaseSettings
 from ..dispatch.session import ReplyFrame, Session, WorkerInfo
 from ..domain.errors import (
     Aborted,
@@ -22,6 +21,7 @@ from ..domain.errors import (
     MainspringError,
     Unavailable,
 )
+from ..domain.leases import LeaseTerms
 from ..domain.task import Beat, BeatState, LeaseRef, ResultState, WorkerResult
 from ..engine import Engine
 from ..ids import mint, text_of
@@ -53,7 +53,7 @@ class LeaseStream:
         engine: Engine,
         dispatcher: Dispatcher,
         clock: Clock,
-        leases: LeaseSettings,
+        leases: LeaseTerms,
         limits: Limits,
     ) -> None:
         self._engine = engine

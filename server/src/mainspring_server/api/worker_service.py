@@ -10,9 +10,9 @@ from mainspring.v1 import lease_pb2, worker_service_pb2, worker_service_pb2_grpc
 from ..admission.limits import Limits
 from ..clock import Clock
 from ..dispatch.dispatcher import Dispatcher
-from ..dispatch.keeper import LeaseSettings
 from ..dispatch.session import GrantFrame, Session, WorkerInfo
 from ..domain.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from ..domain.leases import LeaseTerms
 from ..domain.task import LeaseRef, ResultState, WorkerResult
 from ..engine import Engine
 from ..ids import mint, text_of
@@ -32,7 +32,7 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         engine: Engine,
         dispatcher: Dispatcher,
         clock: Clock,
-        leases: LeaseSettings,
+        leases: LeaseTerms,
         limits: Limits,
     ) -> None:
         self._engine = engine

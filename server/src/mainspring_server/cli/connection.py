@@ -116,7 +116,6 @@ def _hint(error: MainspringError, server: str) -> str:
 
 _HINTS = {
     "TASK_NOT_FOUND": "`mainspring list` shows the tasks; those that ended are kept for a week.",
-    "TASK_ID_INVALID": "An id looks like 01890a5d-ac96-774b-bcce-b302099a8057; submit prints it.",
     "IDEMPOTENCY_KEY_REUSED": "Use another --key, or submit exactly what was submitted first.",
     "SERVER_DRAINING": "This server is stopping; name another with --server, or try again.",
 }

@@ -171,9 +171,9 @@ def explain(
         print_json(message_document(reply))
         return
     print_line(reply.summary, style="bold")
-    if reply.gates:
-        print_table(GATE_COLUMNS, gate_rows(reply), empty="")
     if reply.lost_grants:
         print_line(f"Grants that no worker acknowledged: {reply.lost_grants}")
-    trigger, queue = rung_name(reply.trigger_rung), rung_name(reply.queue_rung, queue=True)
-    print_line(f"Due tasks are found by the {trigger}, ready ones handed out by the {queue}.")
+    if reply.gates:
+        print_table(GATE_COLUMNS, gate_rows(reply), empty="")
+        trigger, queue = rung_name(reply.trigger_rung), rung_name(reply.queue_rung, queue=True)
+        print_line(f"Due tasks are found by the {trigger}, ready ones handed out by the {queue}.")

@@ -75,8 +75,19 @@ class Dispatcher(Service):
                     old.close()
         self._sessions[session.session_id] = session
         self._served.update(session.lanes)
+        self.tell_served()
         for lane in session.lanes:
             self.lane_ready(lane)
+
+    def tell_served(self) -> None:
+        """Tell the ready queue which lanes are served here, and with how many credits."""
+        credits_: dict[str, int] = {}
+        for session in self._sessions.values():
+            if not (session.draining or session.closed):
+                for lane in session.lanes:
+                    if lane not in self._paused:
+                        credits_[lane] = credits_.get(lane, 0) + max(session.credits, 0)
+        self._engine.queue.serve(credits_)
 
     @staticmethod
     def _same_worker(old: Session, new: Session) -> bool:
@@ -105,6 +116,7 @@ class Dispatcher(Service):
         for session in self.sessions:
             session.draining = True
             session.send(DrainFrame(reason, grace_ms))
+        self.tell_served()
 
     async def emptied(self, grace_ms: int) -> bool:
         """Wait until every worker has left, at most for the grace; True if they all have."""
@@ -200,7 +212,9 @@ class Dispatcher(Service):
             if got and got >= sum(asked.values()):
                 self._hot.update(want.lanes)
 
-    async def _hand_over(self, session: Session, part: list[Grant], echo: int | None, now: int) -> None:
+    async def _hand_over(
+        self, session: Session, part: list[Grant], echo: int | None, now: int
+    ) -> None:
         if session.closed:
             await self._engine.hand_back([LeaseRef(g.task_id, g.token) for g in part])
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..clock import Clock
+from ..domain.leases import LeaseTerms
 from ..domain.task import Beat, BeatAnswer, BeatState, LeaseRef
 from ..engine import Engine
 from ..service import Service
@@ -21,20 +21,6 @@ WORKERS_MS = 10_000
 PAUSED_MS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseSettings:
-    """Milliseconds. A first lease that is acknowledged becomes a full one after `extend_after_ms`."""
-
-    lease_ms: int = 60_000
-    first_lease_ms: int = 5_000
-    heartbeat_ms: int = 15_000
-
-    @property
-    def extend_after_ms(self) -> int:
-        """A task that ends before costs no lease write."""
-        return self.first_lease_ms * 2 // 5
-
-
 class LeaseKeeper(Service):
     """A pass every half second over the sessions of this process."""
 
@@ -46,7 +32,7 @@ class LeaseKeeper(Service):
         dispatcher: Dispatcher,
         store: QueueStore,
         clock: Clock,
-        settings: LeaseSettings,
+        settings: LeaseTerms,
         node: str,
     ) -> None:
         super().__init__(clock)
@@ -66,6 +52,7 @@ class LeaseKeeper(Service):
         if now >= self._paused_at:
             self._paused_at = now + PAUSED_MS
             self._dispatcher.pause(row.lane for row in await self._store.paused())
+            self._dispatcher.tell_served()
         sessions = [s for s in self._dispatcher.sessions if not s.acked]
         if now >= self._save_at or {s.session_id for s in sessions} != self._saved:
             self._save_at = now + WORKERS_MS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..domain.task import Grant, ReadyRef, Want
 from ..store.port import TaskStore
@@ -27,6 +27,9 @@ class ClaimedQueue:
     def notify(self, listener: Callable[[str], None]) -> None:
         """Call `listener(lane)` whenever there may be something to claim in a lane."""
         self._listeners.append(listener)
+
+    def serve(self, lanes: Mapping[str, int]) -> None:
+        """Every process may claim every row: nothing to share out."""
 
     async def publish(self, refs: Sequence[ReadyRef]) -> None:
         """Wake the dispatchers of these lanes."""

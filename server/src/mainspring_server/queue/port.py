@@ -7,7 +7,7 @@ with a starvation guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..domain.task import Grant, ReadyRef, Want
@@ -27,6 +27,13 @@ class ReadyQueue(Protocol):
 
     def notify(self, listener: Callable[[str], None]) -> None:
         """Call `listener(lane)` whenever there may be something to claim in a lane."""
+
+    def serve(self, lanes: Mapping[str, int]) -> None:
+        """The lanes that workers of this process serve now, with their connected credits.
+
+        Called whenever that changes and about once a second. A queue that is read in parts brings
+        this process what it has credits for; a lane that is left out is served no longer.
+        """
 
     async def publish(self, refs: Sequence[ReadyRef]) -> None:
         """Make READY tasks known to dispatchers; raises if it could not (rows stay READY)."""

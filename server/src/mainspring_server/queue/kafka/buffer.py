@@ -202,9 +202,7 @@ class Buffer:
             early: list[ReadyRef] = []
             if not piece.again:
                 early = [
-                    ref
-                    for ref in refs
-                    if ref.due_at > now - SKEW_MS and ref.task_id not in granted
+                    ref for ref in refs if ref.due_at > now - SKEW_MS and ref.task_id not in granted
                 ]
             piece.record.left -= len(refs) - len(early)
             if early and piece.partition.open:

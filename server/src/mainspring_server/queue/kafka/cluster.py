@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import CreateTopicsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
@@ -51,7 +51,7 @@ class Cluster:
         self._timeout_ms = timeout_ms
         self._client = client
         self._nodes: dict[int, tuple[str, int]] = {}
-        self._connections: dict[tuple[str, int, str], AIOKafkaConnection] = {}
+        self._connections: dict[tuple[str, int, str], Any] = {}
         self._locks: dict[tuple[str, int, str], asyncio.Lock] = {}
         self._refused: dict[tuple[str, int], tuple[int, int]] = {}  # retry at, pause
         self._controller = -1
@@ -90,7 +90,9 @@ class Cluster:
         self, names: Sequence[str], partitions: int, replication: int, configs: dict[str, str]
     ) -> dict[str, str]:
         """Make topics; answers what went wrong by name. One that exists already is fine."""
-        wanted = [(name, partitions, replication, [], list(configs.items())) for name in names]
+        wanted: list[Any] = [
+            (name, partitions, replication, [], list(configs.items())) for name in names
+        ]
         if self._controller not in self._nodes:
             await self.metadata([])
         response = await self.send(
@@ -108,7 +110,9 @@ class Cluster:
         if node is None or node not in self._nodes:
             found = await self._ask(FindCoordinatorRequest(group, _GROUP))
             if found.error_code:
-                raise unavailable(f"has no coordinator for {group} yet", f"error {found.error_code}")
+                raise unavailable(
+                    f"has no coordinator for {group} yet", f"error {found.error_code}"
+                )
             node = self._coordinators[group] = found.coordinator_id
             self._nodes.setdefault(node, (found.host, found.port))
         try:
@@ -144,7 +148,7 @@ class Cluster:
             self._drop((*address, channel), connection)
             raise unavailable("did not answer", error) from error
 
-    async def _connect(self, key: tuple[str, int, str]) -> AIOKafkaConnection:
+    async def _connect(self, key: tuple[str, int, str]) -> Any:
         found = self._connections.get(key)
         if found is not None and found.connected():
             return found
@@ -156,19 +160,21 @@ class Cluster:
                 raise unavailable("is closed")
             return await self._open(key)
 
-    async def _open(self, key: tuple[str, int, str]) -> AIOKafkaConnection:
+    async def _open(self, key: tuple[str, int, str]) -> Any:
         host, port, _ = key
         retry_at, pause = self._refused.get((host, port), (0, 0))
         if self._clock.monotonic() < retry_at:
             raise unavailable(f"at {host}:{port} was away a moment ago")
         try:
-            connection = await create_conn(
+            made: Any = AIOKafkaConnection
+            connection = made(
                 host,
                 port,
                 client_id=self._client,
                 request_timeout_ms=self._timeout_ms,
                 max_idle_ms=_IDLE_MS,
             )
+            await connection.connect()
         except (KafkaError, OSError, TimeoutError) as error:
             pause = min(max(2 * pause, _BACKOFF_MS), _BACKOFF_MAX_MS)
             self._refused[host, port] = (self._clock.monotonic() + pause, pause)
@@ -177,7 +183,7 @@ class Cluster:
         self._connections[key] = connection
         return connection
 
-    def _drop(self, key: tuple[str, int, str], connection: AIOKafkaConnection) -> None:
+    def _drop(self, key: tuple[str, int, str], connection: Any) -> None:
         if self._connections.get(key) is connection:
             del self._connections[key]
         connection.close()

@@ -42,9 +42,7 @@ class Offsets:
 
     async def commit(self, rows: Sequence[tuple[Topic, int, int]]) -> None:
         """Commit (topic, partition, offset) in one request."""
-        parts = [
-            (topic, (number, offset, topic.topic_id.hex())) for topic, number, offset in rows
-        ]
+        parts = [(topic, (number, offset, topic.topic_id.hex())) for topic, number, offset in rows]
         request = OffsetCommitRequest(
             self._group, _NO_GENERATION, "", _NO_RETENTION, by_topic(parts)
         )

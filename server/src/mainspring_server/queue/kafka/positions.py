@@ -50,9 +50,7 @@ class Positions:
         now = self._clock.now()
         names = [self._topics.name(ref.lane, band_of(ref.priority)) for ref in refs]
         old = {
-            name
-            for name, ref in zip(names, refs, strict=True)
-            if ref.published_at < now - grace_ms
+            name for name, ref in zip(names, refs, strict=True) if ref.published_at < now - grace_ms
         }
         if not old:
             return [False] * len(refs)
@@ -95,7 +93,7 @@ class Positions:
         oldest = await self._oldest(topics, standing)
         found = {}
         for topic in topics:
-            unclaimed, times = 0, []
+            unclaimed, times = 0, list[int | None]()
             for number in range(len(topic.leaders)):
                 part = standing.get((topic.name, number))
                 if part is None:
@@ -106,7 +104,9 @@ class Positions:
                     unclaimed += part.end - part.claimed
                     times.append(oldest.get((topic.name, number)))
             known = [time for time in times if time is not None]
-            found[topic.name] = Position(unclaimed, min(known) if len(known) == len(times) else None)
+            found[topic.name] = Position(
+                unclaimed, min(known) if len(known) == len(times) else None
+            )
         return found
 
     async def _oldest(
@@ -126,8 +126,8 @@ class Positions:
                 answer = await fetch(self._cluster, node, left, 0, CONTROL)
                 before = len(found)
                 for topic, number, offset in left:
-                    part = answer.get((topic.name, number))
-                    at = None if part is None else _first(part.batches, offset)
+                    got = answer.get((topic.name, number))
+                    at = None if got is None else _first(got.batches, offset)
                     if at is not None:
                         found[topic.name, number] = at
                 if len(found) == before:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
@@ -117,9 +117,9 @@ class Producer:
 
     async def _identify(self, node: int) -> _Identity:
         if self._identity is None:
-            answer = await self._cluster.send(
-                node, InitProducerIdRequest(None, _NO_TIMEOUT), PRODUCE
-            )
+            no_transaction: Any = None  # the driver's annotation does not know that it may be null
+            request = InitProducerIdRequest(no_transaction, _NO_TIMEOUT)
+            answer = await self._cluster.send(node, request, PRODUCE)
             if answer.error_code:
                 raise unavailable("gave no producer id", f"error {answer.error_code}")
             if self._identity is None:

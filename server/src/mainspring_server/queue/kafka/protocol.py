@@ -130,19 +130,19 @@ class MetadataRequest(Request[_MetadataRequest]):
     def build(self, request_struct_class: type[_MetadataRequest]) -> _MetadataRequest:
         """The request as the driver sends it."""
         names = self._names
-        topics = None if names is None else [(_NO_ID, name, {}) for name in names]
+        topics: Any = None if names is None else [(_NO_ID, name, {}) for name in names]
         return request_struct_class(topics, False, False, {})
 
 
 def read_metadata(response: Any) -> Metadata:
     """The response in our own words; a topic with an error is left out as if it did not exist."""
-    topics = {}
+    found: dict[str, Topic] = {}
     for error, name, topic_id, _, partitions, _, _ in response.topics:
         if error == 0 and name is not None:
-            leaders = {number: leader for _, number, leader, *_ in partitions}
+            leaders: dict[int, int] = {part[1]: part[2] for part in partitions}
             if sorted(leaders) == list(range(len(leaders))):
-                topics[name] = Topic(
+                found[name] = Topic(
                     name, topic_id, tuple(leaders[number] for number in range(len(leaders)))
                 )
-    brokers = {node: (host, port) for node, host, port, *_ in response.brokers}
-    return Metadata(brokers, response.controller_id, topics)
+    brokers: dict[int, tuple[str, int]] = {row[0]: (row[1], row[2]) for row in response.brokers}
+    return Metadata(brokers, response.controller_id, found)

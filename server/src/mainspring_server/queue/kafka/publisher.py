@@ -98,5 +98,3 @@ class Publisher:
 def _passing(error: Exception) -> bool:
     """True where trying again at once may help: not for a limit."""
     return isinstance(error, Unavailable) or not isinstance(error, MainspringError)
-
-

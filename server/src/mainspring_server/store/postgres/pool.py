@@ -31,6 +31,9 @@ PINNED = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
+    # Where an index has the order, walk it and stop at the limit.
+    "enable_sort": "off",
+    "enable_bitmapscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
 """Nested loops from the batch into the primary key, whatever the statistics say."""

@@ -19,13 +19,14 @@ FROM unnest($1::uuid[]) AS u(task_id) JOIN tasks t ON t.task_id = u.task_id
 LEFT JOIN task_payloads p ON p.task_id = t.task_id"""
 
 # A PENDING row is looked at again at due + grace at the latest (checks.next_check), so what is due
-# by `until` lies below until + grace. Per shard, so that each walks its own stretch of the index.
+# by `until` lies below until + grace. Per shard, so that each walks its own stretch of the index and
+# stops at the limit; a deadline brings a row forward by less than the grace.
 DUE = """SELECT d.due_at, d.priority, d.task_id
 FROM unnest($1::smallint[]) AS s(shard), LATERAL (
     SELECT t.due_at, t.priority, t.task_id FROM tasks t
     WHERE t.shard = s.shard AND t.next_check_at IS NOT NULL AND t.next_check_at <= $2::bigint + $4::bigint
         AND t.status = 2 AND t.due_at <= $2
-    ORDER BY t.due_at LIMIT $3) d
+    ORDER BY t.next_check_at LIMIT $3) d
 ORDER BY 1, 2, 3 LIMIT $3"""
 
 # The same through the ready index of the Postgres-only rung, where nothing but PENDING is in it.
