@@ -15,7 +15,6 @@ import pytest
 COMMAND = [sys.executable, "-m", "mainspring_server.cli"]
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
 WORKERS = """
-import time
 from mainspring_worker import Context, Fail, Worker
 
 class Greet(Worker):
@@ -27,7 +26,7 @@ class Greet(Worker):
 class Break(Worker):
     task_type = "break"
 
-    def handle(self, context: Context) -> None:
+    def handle(self, context: Context, payload: None) -> None:
         raise Fail("broken for good")
 """
 
@@ -51,7 +50,7 @@ Cli = Callable[..., Done]
 
 
 def start(*arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
-    command = [*COMMAND, *map(str, arguments)]
+    command = [*COMMAND, *map(str, arguments), "--stop-with", str(os.getpid())]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
 
 
@@ -100,7 +99,7 @@ def cli(address: str) -> Cli:
 
 @pytest.mark.usefixtures("worker")
 def test_submit_and_wait(cli: Cli) -> None:
-    task = cli("submit", "greet", '{"name": "you"}', "--wait", "--json").json()
+    task = cli("submit", "greet", '{"name": "you"}', "--wait-timeout", "60s", "--json").json()
     assert task["status"] == "TASK_STATUS_SUCCEEDED"
     assert task["attempts"] == 1
     shown = cli("get", task["task_id"], "--full").out
@@ -115,7 +114,7 @@ def test_submit_and_wait(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("worker")
 def test_a_task_that_fails(cli: Cli) -> None:
-    waited = cli("submit", "break", "--wait", "--json")
+    waited = cli("submit", "break", "--wait-timeout", "60s", "--json")
     assert waited.code == 1
     task = json.loads(waited.out)
     assert task["last_error"] == "broken for good"
@@ -199,7 +198,7 @@ def test_refusals(cli: Cli, arguments: tuple[str, ...], code: int, reason: str) 
 
 @pytest.mark.usefixtures("worker")
 def test_operation(cli: Cli) -> None:
-    cli("submit", "greet", '{"name": "x"}', "--wait")
+    cli("submit", "greet", '{"name": "x"}', "--wait-timeout", "60s")
     (worker,) = cli("workers", "--json").json()["workers"]
     assert worker["task_types"] == ["greet", "break"]
     assert worker["worker_id"] in cli("workers").out

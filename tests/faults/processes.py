@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+T = TypeVar("T")
 
 COMMAND = str(Path(sys.executable).with_name("mainspring"))
 HERE = Path(__file__).parent
@@ -40,7 +43,7 @@ def free_port() -> int:
     raise OSError("no free port")
 
 
-def eventually[T](ask: Callable[[], T], timeout: float, what: str) -> T:
+def eventually(ask: Callable[[], T], timeout: float, what: str) -> T:
     """Ask until the answer is true; the processes are others', so there is no event to await."""
     until = time.monotonic() + timeout
     while True:

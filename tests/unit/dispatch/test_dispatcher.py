@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -26,9 +26,13 @@ class Queue:
     def __init__(self) -> None:
         self.listener: Callable[[str], None] = lambda lane: None
         self.lanes: dict[str, deque[int]] = {}
+        self.served: dict[str, int] = {}
 
     def notify(self, listener: Callable[[str], None]) -> None:
         self.listener = listener
+
+    def serve(self, lanes: Mapping[str, int]) -> None:
+        self.served = dict(lanes)
 
     def put(self, lane: str, *numbers: int) -> None:
         self.lanes.setdefault(lane, deque()).extend(numbers)

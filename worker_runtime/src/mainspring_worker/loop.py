@@ -26,8 +26,9 @@ class HandlerLoop:
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._serve, name="mainspring-handlers", daemon=True)
         self._done: list[tuple[Attempt, Outcome]] = []
-        self._flushing = False
+        self._flush_handle: asyncio.Handle | None = None
         self._last_flush = 0.0
+        self._active = 0
         self._owners: WeakKeyDictionary[asyncio.Task[Any], Attempt] = WeakKeyDictionary()
         self._ping_open = False
 
@@ -104,6 +105,7 @@ class HandlerLoop:
         create_task = self._loop.create_task
         for attempt in attempts:
             if attempt.begin():
+                self._active += 1
                 attempt.task = create_task(self._run(attempt))
 
     def _cancel(self, attempts: list[Attempt]) -> None:
@@ -120,18 +122,25 @@ class HandlerLoop:
         outcome = await attempt.run_async()
         # Looked up after the wait: a flush puts a new list in place of the old.
         self._done.append((attempt, outcome))
-        if not self._flushing:
-            self._flushing = True
+        self._active -= 1
+        wait = 0.0
+        if self._active:
+            if self._flush_handle is not None:
+                return
             wait = self._last_flush + FLUSH_INTERVAL - self._loop.time()
-            if wait > 0:
-                self._loop.call_later(wait, self._flush)
-            else:
-                # After every handler that is ready now has had its step.
-                self._loop.call_soon(self._flush)
+        elif self._flush_handle is not None:
+            # Nothing is left that a batch could wait for.
+            self._flush_handle.cancel()
+        # Either way after every handler that is ready now has had its step.
+        self._flush_handle = (
+            self._loop.call_later(wait, self._flush)
+            if wait > 0
+            else self._loop.call_soon(self._flush)
+        )
 
     def _flush(self) -> None:
         done, self._done = self._done, []
-        self._flushing = False
+        self._flush_handle = None
         self._last_flush = self._loop.time()
         batches: dict[Desk, list[tuple[Attempt, Outcome]]] = {}
         for item in done:

@@ -58,12 +58,13 @@ def worker(
     from mainspring_worker import Runner
 
     address = shared(context, server, as_json=False).server
-    types = ", ".join(type(item).__name__ for item in workers)
-    print_note(f"{types}: taking tasks from {address}")
     try:
-        Runner(workers, server=address, slots=slots).run()
+        runner = Runner(workers, server=address, slots=slots)
     except (TypeError, ValueError) as error:
         raise usage_error(str(error)) from None
+    names_shown = ", ".join(type(item).__name__ for item in workers)
+    print_note(f"{names_shown}: taking tasks from {address}")
+    runner.run()
 
 
 def load_worker(name: str) -> Worker:

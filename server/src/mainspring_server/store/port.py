@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..domain.lifecycle import Change
 from ..domain.task import (
@@ -39,6 +39,23 @@ class DueEntry:
     due_at: int
     priority: int
     task_id: bytes
+
+
+class DueDigest(NamedTuple):
+    """What is PENDING of one shard and one second, in a form that can be compared.
+
+    `mark` is the exclusive or of `id_mark` over the ids: equal count and mark mean the same tasks.
+    """
+
+    shard: int
+    second: int  # due_at // 1000
+    count: int
+    mark: int
+
+
+def id_mark(task_id: bytes) -> int:
+    """The random half of an id as a signed 64-bit number."""
+    return int.from_bytes(task_id[8:], "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +228,18 @@ class TaskStore(Protocol):
     async def acknowledge(self, leases: Sequence[LeaseRef]) -> None:
         """Mark leases as acknowledged without extending them (their stream broke)."""
 
-    async def due(self, shards: Sequence[int], until: int, limit: int) -> list[DueEntry]:
-        """PENDING tasks of the shards with due_at <= until, soonest first (through next_check_at).
+    async def due(
+        self, shards: Sequence[int], until: int, limit: int, since: int = 0
+    ) -> list[DueEntry]:
+        """PENDING tasks of the shards with since <= due_at <= until, soonest first (through
+        next_check_at).
 
-        Those whose deadline has passed are left to the sweeper.
+        Those whose deadline has passed, or passes before `since`, are left to the sweeper.
+        """
+
+    async def due_digest(self, shards: Sequence[int], since: int, until: int) -> list[DueDigest]:
+        """What `due` would answer without a limit, counted per shard and second; in no order,
+        and without the seconds in which nothing is due.
         """
 
     async def overdue(

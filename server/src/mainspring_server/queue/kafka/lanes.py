@@ -8,6 +8,9 @@ from dataclasses import dataclass
 LINGER_MS = 3_000
 """A lane stays served for so long after its last worker left: workers that poll come back."""
 
+SETTLE_MS = 1_000
+"""A lane that is new here is given so long to be read before its tasks are claimed from the store."""
+
 WITHOUT_CREDIT_MS = 250
 """So long may read tasks wait for credit where another node serves the lane too."""
 
@@ -51,7 +54,7 @@ class Lanes:
         for name, count in credits_.items():
             found = self._lanes.get(name)
             if found is None:
-                self._lanes[name] = Lane(count)
+                self._lanes[name] = Lane(count, steal_at=now + SETTLE_MS)
                 news = True
             else:
                 found.credits = count

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...domain.checks import GRACE_MS
 from ...domain.task import Attempt, AttemptOutcome, Task
-from ..port import DueEntry, Filter, LaneCounts, ListQuery
+from ..port import DueDigest, DueEntry, Filter, LaneCounts, ListQuery
 from .filters import Condition
 from .pool import Door
 from .rows import PAYLOAD_COLUMNS, TASK_COLUMNS, payload_of, task_of
@@ -24,8 +24,8 @@ LEFT JOIN task_payloads p ON p.task_id = t.task_id"""
 DUE = """SELECT d.due_at, d.priority, d.task_id
 FROM unnest($1::smallint[]) AS s(shard), LATERAL (
     SELECT t.due_at, t.priority, t.task_id FROM tasks t
-    WHERE t.shard = s.shard AND t.next_check_at IS NOT NULL AND t.next_check_at <= $2::bigint + $4::bigint
-        AND t.status = 2 AND t.due_at <= $2
+    WHERE t.shard = s.shard AND t.next_check_at BETWEEN $5 AND $2::bigint + $4::bigint
+        AND t.status = 2 AND t.due_at BETWEEN $5 AND $2
     ORDER BY t.next_check_at LIMIT $3) d
 ORDER BY 1, 2, 3 LIMIT $3"""
 
@@ -33,9 +33,20 @@ ORDER BY 1, 2, 3 LIMIT $3"""
 DUE_INDEXED = """SELECT d.due_at, d.priority, d.task_id
 FROM unnest($1::smallint[]) AS s(shard), LATERAL (
     SELECT t.due_at, t.priority, t.task_id FROM tasks t
-    WHERE t.shard = s.shard AND t.status = 2 AND t.due_at <= $2
+    WHERE t.shard = s.shard AND t.status = 2 AND t.due_at BETWEEN $4 AND $2
     ORDER BY t.due_at LIMIT $3) d
 ORDER BY 1, 2, 3 LIMIT $3"""
+
+# The mark of a task is the second half of its id, read as a number (port.id_mark).
+DUE_DIGEST = """SELECT s.shard, d.second, d.count, d.mark
+FROM unnest($1::smallint[]) AS s(shard), LATERAL (
+    SELECT t.due_at / 1000 AS second, count(*) AS count,
+        bit_xor(('x' || encode(substring(uuid_send(t.task_id) FROM 9), 'hex'))::bit(64)::bigint)
+            AS mark
+    FROM tasks t
+    WHERE t.shard = s.shard AND t.next_check_at BETWEEN $2 AND $3::bigint + $4::bigint
+        AND t.status = 2 AND t.due_at BETWEEN $2 AND $3
+    GROUP BY 1) d"""
 
 OVERDUE = f"""SELECT o.* FROM unnest($1::smallint[]) AS s(shard), LATERAL (
     SELECT {TASK_COLUMNS} FROM tasks t
@@ -75,14 +86,21 @@ async def load(
 
 
 async def due(
-    door: Door, shards: Sequence[int], until: int, limit: int, *, indexed: bool
+    door: Door, shards: Sequence[int], span: tuple[int, int], limit: int, *, indexed: bool
 ) -> list[DueEntry]:
-    """The store's `due`."""
+    """The store's `due` over the span (since, until)."""
+    since, until = span
     if indexed:
-        rows = await door.rows(DUE_INDEXED, shards, until, limit)
+        rows = await door.rows(DUE_INDEXED, shards, until, limit, since)
     else:
-        rows = await door.rows(DUE, shards, until, limit, GRACE_MS)
+        rows = await door.rows(DUE, shards, until, limit, GRACE_MS, since)
     return [DueEntry(*row) for row in rows]
+
+
+async def due_digest(door: Door, shards: Sequence[int], since: int, until: int) -> list[DueDigest]:
+    """The store's `due_digest`."""
+    rows = await door.rows(DUE_DIGEST, shards, since, until, GRACE_MS)
+    return [DueDigest(*row) for row in rows]
 
 
 async def overdue(

@@ -23,6 +23,7 @@ from ...domain.task import (
     Want,
 )
 from ..port import (
+    DueDigest,
     DueEntry,
     Filter,
     LaneCounts,
@@ -164,9 +165,15 @@ class PostgresStore:
         """See the port."""
         await transitions.acknowledge(self._work, leases)
 
-    async def due(self, shards: Sequence[int], until: int, limit: int) -> list[DueEntry]:
+    async def due(
+        self, shards: Sequence[int], until: int, limit: int, since: int = 0
+    ) -> list[DueEntry]:
         """See the port."""
-        return await queries.due(self._work, shards, until, limit, indexed=self._indexed)
+        return await queries.due(self._work, shards, (since, until), limit, indexed=self._indexed)
+
+    async def due_digest(self, shards: Sequence[int], since: int, until: int) -> list[DueDigest]:
+        """See the port."""
+        return await queries.due_digest(self._work, shards, since, until)
 
     async def overdue(
         self, shards: Sequence[int], until: int, after: tuple[int, bytes] | None, limit: int

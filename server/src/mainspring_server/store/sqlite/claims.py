@@ -10,21 +10,22 @@ from itertools import islice
 from operator import itemgetter
 
 from ...domain.task import Grant, ReadyRef, Want
-from .rows import Row, by_ids
+from .rows import Row, by_ids, update_by
 
-# A grant as it will stand after the claim, the caller's part left open, then
-# what the choice needs.
+# A grant as it will stand after the claim but for the worker, then what the
+# choice needs.
 _GRANT = (
-    "SELECT t.task_id, t.version + 1, NULL, NULL, t.task_type, t.attempts + 1, t.max_attempts, "
-    "t.due_at, NULL, coalesce(p.kind, 0), coalesce(p.body, x''), p.metadata, t.checkpoint, "
-    "t.trace_context, t.run_ms, t.seq, t.priority, t.status, t.namespace, t.queue "
+    "SELECT t.task_id, t.version + 1, NULL, {lane}, t.task_type, t.attempts + 1, t.max_attempts, "
+    "t.due_at, ?, coalesce(p.kind, 0), coalesce(p.body, x''), p.metadata, t.checkpoint, "
+    "t.trace_context, t.run_ms, t.seq, t.priority, t.status "
     "FROM tasks t LEFT JOIN payloads p ON p.seq = t.seq"
 )
-_TOKEN, _DUE, _RUN, _SEQ, _PRIORITY, _STATUS, _NAMESPACE, _QUEUE = 1, 7, 14, 15, 16, 17, 18, 19
+_TOKEN, _DUE, _RUN, _SEQ, _PRIORITY, _STATUS = 1, 7, 14, 15, 16, 17
 _by_turn = itemgetter(_PRIORITY, _DUE, _SEQ)
 
-_LANE = (
-    f"{_GRANT} WHERE t.status = 3 AND t.namespace = ? AND t.queue = ? "
+_BY_ID = _GRANT.format(lane="t.namespace || '/' || t.queue")
+_BY_LANE = (
+    f"{_GRANT.format(lane='?')} WHERE t.status = 3 AND t.namespace = ? AND t.queue = ? "
     "AND t.priority BETWEEN ? AND ? ORDER BY t.priority, t.due_at, t.seq LIMIT ?"
 )
 
@@ -32,7 +33,7 @@ _LANE = (
 _CLAIM = (
     "UPDATE tasks SET status = 4, version = version + 1, attempts = attempts + 1, "
     "worker_id = ?, started_at = ?, lease_expires_at = ?, lease_acked = ?, progress = NULL, "
-    "progress_message = NULL WHERE seq = ?"
+    "progress_message = NULL WHERE seq"
 )
 _LIMIT_RUN = (
     "UPDATE tasks SET next_check_at = ?1 WHERE seq = ?2 "
@@ -45,7 +46,8 @@ HIGHEST, LOWEST = 0, 9
 
 def claim(db: sqlite3.Connection, now: int, refs: Sequence[ReadyRef], want: Want) -> list[Grant]:
     """See TaskStore.claim."""
-    found = {row[0]: row for row in by_ids(db, _GRANT, [ref.task_id for ref in refs])}
+    ids = [ref.task_id for ref in refs]
+    found = {row[0]: row for row in by_ids(db, _BY_ID, ids, before=(now + want.lease_ms,))}
     rows = []
     for ref in refs:
         row = found.pop(ref.task_id, None)
@@ -85,7 +87,10 @@ def _choose(
     """Up to `room` rows of the want's lanes by (priority, due_at): as many index steps as rows."""
     if room <= 0:
         return []
-    lanes = [_lane_rows(db, now, lane, span, room) for lane in dict.fromkeys(want.lanes)]
+    lanes = [
+        _lane_rows(db, now, (lane, now + want.lease_ms), span, room)
+        for lane in dict.fromkeys(want.lanes)
+    ]
     rows: Iterable[Row] = lanes[0] if len(lanes) == 1 else heapq.merge(*lanes, key=_by_turn)
     chosen = list(islice(rows, room))
     for lane in lanes:
@@ -94,12 +99,14 @@ def _choose(
 
 
 def _lane_rows(
-    db: sqlite3.Connection, now: int, lane: str, span: tuple[int, int], room: int
+    db: sqlite3.Connection, now: int, terms: tuple[str, int], span: tuple[int, int], room: int
 ) -> Generator[Row, None, None]:
+    lane, expires_at = terms
     namespace, _, queue = lane.partition("/")
     priority, last = span
     while priority <= last:
-        with closing(db.execute(_LANE, (namespace, queue, priority, last, room))) as cursor:
+        values = (lane, expires_at, namespace, queue, priority, last, room)
+        with closing(db.execute(_BY_LANE, values)) as cursor:
             for row in cursor:
                 if row[_DUE] > now:  # readied ahead; so are all behind it of this priority
                     priority = row[_PRIORITY] + 1
@@ -112,21 +119,16 @@ def _lane_rows(
 def _grant(db: sqlite3.Connection, now: int, rows: Iterable[Row], want: Want) -> list[Grant]:
     """Fill the seats in order with the rows and write it down."""
     workers = (seat.worker_id for seat in want.seats for _ in range(seat.room))
-    expires_at = now + want.lease_ms
-    acked = int(want.acked)
     grants: list[Grant] = []
-    updates: list[Row] = []
+    taken: dict[str, list[int]] = {}
     limits: list[Row] = []
     for row, worker_id in zip(rows, workers, strict=False):
-        lane = f"{row[_NAMESPACE]}/{row[_QUEUE]}"
-        grants.append(
-            Grant._make((row[0], row[1], worker_id, lane, *row[4:8], expires_at, *row[9:15]))
-        )
-        updates.append((worker_id, now, expires_at, acked, row[_SEQ]))
+        grants.append(Grant._make((row[0], row[1], worker_id, *row[3:15])))
+        taken.setdefault(worker_id, []).append(row[_SEQ])
         if row[_RUN] is not None:
             limits.append((now + row[_RUN], row[_SEQ]))
-    if updates:
-        db.executemany(_CLAIM, updates)
+    for worker_id, seqs in taken.items():
+        update_by(db, _CLAIM, (worker_id, now, now + want.lease_ms, int(want.acked)), seqs)
     if limits:
         db.executemany(_LIMIT_RUN, limits)
     return grants

@@ -15,31 +15,32 @@ from ...domain.task import (
     PayloadKind,
     Status,
 )
-from .rows import Row, by_ids
+from .rows import Row, by_ids, insert_rows
 
-_FRAME = (
+_INSERT = (
     "INSERT INTO tasks (seq, task_id, namespace, task_type, queue, priority, status, due_at, "
     "created_at, next_check_at, version, attempts, lost_grants, lease_acked, max_attempts, "
-    "retry_initial_ms, retry_multiplier, retry_max_ms{names}) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 0, 0, 0, {values})"
+    "retry_initial_ms, retry_multiplier, retry_max_ms"
 )
-_DEFAULT_RETRY = (
-    f"{DEFAULT_RETRY.max_attempts}, {DEFAULT_RETRY.initial_delay_ms}, "
+_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 0, 0, 0"
+_DEFAULT_VALUES = (
+    f"{_VALUES}, {DEFAULT_RETRY.max_attempts}, {DEFAULT_RETRY.initial_delay_ms}, "
     f"{float(DEFAULT_RETRY.multiplier)!r}, {DEFAULT_RETRY.max_delay_ms}"
 )
 
 # The driver is slow at binding None, and most tasks use nothing of the rest:
 # what waits and what is READY have short statements of their own.
-_INSERT_WAITING = _FRAME.format(names="", values=_DEFAULT_RETRY)
-_INSERT_READY = _FRAME.format(
-    names=", ready_at, published_at", values=f"{_DEFAULT_RETRY}, ?11, ?11"
+_WAITING = (f"{_INSERT})", f"{_DEFAULT_VALUES})")
+_READY = (f"{_INSERT}, ready_at, published_at)", f"{_DEFAULT_VALUES}, ?, ?)")
+_EXTRAS = (
+    "queue_ms, run_ms, total_ms, labels, trace_context, retry_of, schedule_id, nominal_at, "
+    "deadline_at"
 )
-_INSERT_FULL = _FRAME.format(
-    names=", ready_at, published_at, queue_ms, run_ms, total_ms, labels, trace_context, "
-    "retry_of, schedule_id, nominal_at, deadline_at",
-    values=", ".join("?" * 15),
+_FULL = (
+    f"{_INSERT}, ready_at, published_at, {_EXTRAS})",
+    f"{_VALUES}{', ?' * 15})",
 )
-_INSERT_PAYLOAD = "INSERT INTO payloads (seq, kind, body) VALUES (?, ?, ?)"
+_PAYLOAD = ("INSERT INTO payloads (seq, kind, body)", "(?, ?, ?)")
 _INSERT_METADATA = "INSERT INTO payloads (seq, kind, body, metadata) VALUES (?, ?, ?, ?)"
 _TAKE_KEY = (
     "INSERT INTO idempotency_keys (digest, request_hash, task_id, expires_at) VALUES (?, ?, ?, ?) "
@@ -137,17 +138,16 @@ def _store(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> None:
         key = (seq, bytearray(task.task_id), task.namespace, task.task_type, task.queue)
         times = (task.due_at, task.created_at, task.next_check_at)
         if task.status is Status.READY:
-            ready.append((*key, task.priority, 3, *times, now))
+            ready.append((*key, task.priority, 3, *times, now, now))
         else:
             waiting.append((*key, task.priority, int(task.status), *times))
     for statement, rows in (
-        (_INSERT_READY, ready),
-        (_INSERT_WAITING, waiting),
-        (_INSERT_FULL, full),
-        (_INSERT_PAYLOAD, bodies),
+        (_READY, ready),
+        (_WAITING, waiting),
+        (_FULL, full),
+        (_PAYLOAD, bodies),
     ):
-        if rows:
-            db.executemany(statement, rows)
+        insert_rows(db, *statement, rows)
 
 
 def _is_plain(task: NewTask) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from ...domain.retry import RetryPolicy
@@ -39,6 +40,7 @@ ATTEMPT_COLUMNS = (
 
 # Statements that name ids exist in these sizes only, so that they stay prepared.
 _SIZES = (1, 4, 16, 64, 256)
+_INSERT_ROWS = 50
 
 
 @lru_cache(maxsize=1024)
@@ -84,10 +86,8 @@ def _placeholders(size: int) -> str:
     return ",".join("?" * size)
 
 
-def by_ids(
-    db: sqlite3.Connection, select: str, ids: Sequence[bytes], *, column: str = "task_id"
-) -> Iterator[Row]:
-    """The rows of `select` whose `column` is one of `ids`, in any order."""
+def _parts(ids: Sequence[Any]) -> Iterator[list[Any]]:
+    """The ids in parts of the prepared sizes; the last part is filled up with its last id."""
     start = 0
     while start < len(ids):
         rest = len(ids) - start
@@ -95,4 +95,48 @@ def by_ids(
         part = list(ids[start : start + size])
         start += len(part)
         part.extend([part[-1]] * (size - len(part)))
-        yield from db.execute(f"{select} WHERE {column} IN ({_placeholders(size)})", part)
+        yield part
+
+
+def by_ids(
+    db: sqlite3.Connection,
+    select: str,
+    ids: Sequence[bytes],
+    *,
+    column: str = "task_id",
+    before: Row = (),
+) -> Iterator[Row]:
+    """The rows of `select` whose `column` is one of `ids`, in any order.
+
+    `before` holds the values of the placeholders in `select`.
+    """
+    for part in _parts(ids):
+        statement = f"{select} WHERE {column} IN ({_placeholders(len(part))})"
+        yield from db.execute(statement, (*before, *part))
+
+
+def update_by(db: sqlite3.Connection, update: str, values: Row, ids: Sequence[Any]) -> int:
+    """Run `update`, which ends in a column, for those ids; the number of changed rows.
+
+    One statement changes many rows: a step of the driver costs more than the change itself.
+    """
+    changed = 0
+    for part in _parts(ids):
+        statement = f"{update} IN ({_placeholders(len(part))})"
+        changed += db.execute(statement, (*values, *part)).rowcount
+    return changed
+
+
+@lru_cache(maxsize=64)
+def _many_rows(insert: str, values: str) -> str:
+    return f"{insert} VALUES {', '.join([values] * _INSERT_ROWS)}"
+
+
+def insert_rows(db: sqlite3.Connection, insert: str, values: str, rows: Sequence[Row]) -> None:
+    """Run `insert`, which lacks its VALUES, for all rows; `values` holds one row's."""
+    whole = len(rows) - len(rows) % _INSERT_ROWS
+    for start in range(0, whole, _INSERT_ROWS):
+        part = rows[start : start + _INSERT_ROWS]
+        db.execute(_many_rows(insert, values), list(chain.from_iterable(part)))
+    if whole < len(rows):
+        db.executemany(f"{insert} VALUES {values}", rows[whole:])

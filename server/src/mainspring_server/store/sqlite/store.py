@@ -25,6 +25,7 @@ from ...domain.task import (
     Want,
 )
 from ..port import (
+    DueDigest,
     DueEntry,
     Filter,
     LaneCounts,
@@ -150,9 +151,15 @@ class SqliteStore:
         """See TaskStore."""
         await self._write(lambda db, now: transitions.acknowledge(db, now, leases), len(leases))
 
-    async def due(self, shards: Sequence[int], until: int, limit: int) -> list[DueEntry]:
+    async def due(
+        self, shards: Sequence[int], until: int, limit: int, since: int = 0
+    ) -> list[DueEntry]:
         """See TaskStore."""
-        return self._look_up(lambda db: waiting.due(db, shards, until, limit))
+        return self._look_up(lambda db: waiting.due(db, shards, since, until, limit))
+
+    async def due_digest(self, shards: Sequence[int], since: int, until: int) -> list[DueDigest]:
+        """See TaskStore."""
+        return self._look_up(lambda db: waiting.due_digest(db, shards, since, until))
 
     async def overdue(
         self, shards: Sequence[int], until: int, after: tuple[int, bytes] | None, limit: int

@@ -17,16 +17,17 @@ from ...domain.task import (
     Status,
     Success,
 )
-from .rows import ATTEMPT_COLUMNS, Row, by_ids
+from .rows import ATTEMPT_COLUMNS, Row, by_ids, update_by
 
 _SUCCEED = (
-    "UPDATE tasks SET status = 5, version = version + 1, outcome = {outcome}, completed_at = ?1, "
-    f"outcome_token = ?3, outcome_by = {int(OutcomeBy.WORKER_SUCCEEDED)}, next_check_at = NULL, "
-    "lease_expires_at = NULL WHERE task_id = ?2 AND version = ?3 AND status = 4"
+    "UPDATE tasks SET status = 5, version = version + 1, completed_at = ?, "
+    f"outcome_token = version, outcome_by = {int(OutcomeBy.WORKER_SUCCEEDED)}, "
+    "next_check_at = NULL, lease_expires_at = NULL"
 )
-# Apart, because the driver is slow at binding None.
-_SUCCEED_PLAIN = _SUCCEED.format(outcome="NULL")
-_SUCCEED_OUTCOME = _SUCCEED.format(outcome="?4")
+# Without an outcome, all of one token at a time: most tasks succeed at the
+# first attempt, and so with the same one.
+_SUCCEED_PLAIN = f"{_SUCCEED} WHERE status = 4 AND version = ? AND task_id"
+_SUCCEED_OUTCOME = f"{_SUCCEED}, outcome = ? WHERE task_id = ? AND version = ? AND status = 4"
 
 _APPLY = (
     "UPDATE tasks SET status = :status, version = version + 1, due_at = :due_at, "
@@ -74,19 +75,19 @@ def succeed(db: sqlite3.Connection, now: int, results: Sequence[Success]) -> lis
 
 def _succeed_all(db: sqlite3.Connection, now: int, results: Sequence[Success]) -> int:
     applied = 0
-    # bytearray binds quicker than bytes, for which the driver looks up an adapter.
-    plain = [
-        (now, bytearray(task_id), token) for task_id, token, outcome in results if outcome is None
-    ]
-    if plain:
-        applied += db.executemany(_SUCCEED_PLAIN, plain).rowcount
-    if len(plain) < len(results):
-        rows = [
-            (now, bytearray(task_id), token, bytearray(outcome))
-            for task_id, token, outcome in results
-            if outcome is not None
-        ]
-        applied += db.executemany(_SUCCEED_OUTCOME, rows).rowcount
+    plain: dict[int, list[bytearray]] = {}
+    with_outcome: list[Row] = []
+    for task_id, token, outcome in results:
+        # bytearray binds quicker than bytes, for which the driver looks up an adapter.
+        key = bytearray(task_id)
+        if outcome is None:
+            plain.setdefault(token, []).append(key)
+        else:
+            with_outcome.append((now, bytearray(outcome), key, token))
+    for token, ids in plain.items():
+        applied += update_by(db, _SUCCEED_PLAIN, (now, token), ids)
+    if with_outcome:
+        applied += db.executemany(_SUCCEED_OUTCOME, with_outcome).rowcount
     return applied
 
 

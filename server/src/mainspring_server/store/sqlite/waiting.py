@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from ...domain.task import SHARDS, ReadyAnswer, ReadyRef, ReadyState, Status, Task
-from ..port import DueEntry
-from .rows import TASK_COLUMNS, Row, by_ids, to_task
+from ...domain.task import SHARDS, ReadyAnswer, ReadyRef, ReadyState, Status, Task, shard_of
+from ..port import DueDigest, DueEntry, id_mark
+from .rows import TASK_COLUMNS, Row, by_ids, to_task, update_by
 
 _REFS = (
     "SELECT task_id, version, namespace || '/' || queue, priority, due_at, published_at, seq, "
@@ -15,18 +15,21 @@ _REFS = (
 )
 # next_check_at is left out where it stays: naming it would rewrite its index.
 _MAKE_READY = (
-    "UPDATE tasks SET status = 3, version = version + 1, ready_at = ?1, published_at = ?1 "
-    "WHERE seq = ?2"
+    "UPDATE tasks SET status = 3, version = version + 1, ready_at = ?, published_at = ? WHERE seq"
 )
 _LIMIT_QUEUE = (
     "UPDATE tasks SET next_check_at = ?1 WHERE seq = ?2 "
     "AND (next_check_at IS NULL OR next_check_at > ?1)"
 )
 _DEFER = "UPDATE tasks SET next_check_at = ? WHERE task_id = ? AND version = ?"
-_REPUBLISH = "UPDATE tasks SET published_at = ? WHERE seq = ?"
+_REPUBLISH = "UPDATE tasks SET published_at = ? WHERE seq"
 _DUE = (
-    "SELECT due_at, priority, task_id FROM tasks WHERE status = 2 AND due_at <= ?{shards} "
+    "SELECT due_at, priority, task_id FROM tasks "
+    "WHERE status = 2 AND due_at BETWEEN ? AND ?{shards} "
     "ORDER BY due_at, priority LIMIT ?"
+)
+_PENDING_IDS = (
+    "SELECT due_at / 1000, task_id FROM tasks WHERE status = 2 AND due_at BETWEEN ? AND ?{shards}"
 )
 _OVERDUE = (
     f"SELECT {TASK_COLUMNS} FROM tasks WHERE next_check_at <= ? "
@@ -43,7 +46,7 @@ def make_ready(
     """See TaskStore.make_ready."""
     rows = {row[0]: row for row in by_ids(db, _REFS, ids)}
     answers: dict[bytes, ReadyAnswer] = {}
-    readied: list[Row] = []
+    readied: list[int] = []
     limits: list[Row] = []
     for task_id, row in rows.items():
         version, due_at, seq, status, deadline_at, queue_ms = row[1], row[4], *row[6:]
@@ -56,11 +59,10 @@ def make_ready(
         else:
             ref = ReadyRef._make((task_id, version + 1, *row[2:5], now))
             answers[task_id] = ReadyAnswer(ReadyState.APPLIED, ref, None)
-            readied.append((now, seq))
+            readied.append(seq)
             if queue_ms is not None:
                 limits.append((max(now, due_at) + queue_ms, seq))
-    if readied:
-        db.executemany(_MAKE_READY, readied)
+    update_by(db, _MAKE_READY, (now, now), readied)
     if limits:
         db.executemany(_LIMIT_QUEUE, limits)
     return [answers.get(task_id, _STALE) for task_id in ids]
@@ -72,15 +74,15 @@ def republish(
     """See TaskStore.republish."""
     rows = {row[0]: row for row in by_ids(db, _REFS, [task_id for task_id, _ in ids])}
     answers: list[ReadyRef | None] = []
-    seqs: list[Row] = []
+    seqs: list[int] = []
     for task_id, version in ids:
         row = rows.get(task_id)
         if row is None or row[7] != Status.READY or row[1] != version:
             answers.append(None)
             continue
         answers.append(ReadyRef._make((*row[:5], now)))
-        seqs.append((now, row[6]))
-    db.executemany(_REPUBLISH, seqs)
+        seqs.append(row[6])
+    update_by(db, _REPUBLISH, (now,), seqs)
     return answers
 
 
@@ -89,11 +91,28 @@ def defer(db: sqlite3.Connection, _now: int, checks: Sequence[tuple[bytes, int, 
     db.executemany(_DEFER, [(at, task_id, version) for task_id, version, at in sorted(checks)])
 
 
-def due(db: sqlite3.Connection, shards: Sequence[int], until: int, limit: int) -> list[DueEntry]:
+def due(
+    db: sqlite3.Connection, shards: Sequence[int], since: int, until: int, limit: int
+) -> list[DueEntry]:
     """See TaskStore.due."""
     condition, members = _in_shards(shards)
     statement = _DUE.format(shards=condition)
-    return [DueEntry(*row) for row in db.execute(statement, (until, *members, limit))]
+    return [DueEntry(*row) for row in db.execute(statement, (since, until, *members, limit))]
+
+
+def due_digest(
+    db: sqlite3.Connection, shards: Sequence[int], since: int, until: int
+) -> list[DueDigest]:
+    """See TaskStore.due_digest."""
+    condition, members = _in_shards(shards)
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for second, task_id in db.execute(
+        _PENDING_IDS.format(shards=condition), (since, until, *members)
+    ):
+        key = (shard_of(task_id), second)
+        count, mark = found.get(key, (0, 0))
+        found[key] = (count + 1, mark ^ id_mark(task_id))
+    return [DueDigest(*key, *counted) for key, counted in found.items()]
 
 
 def overdue(
