@@ -1,5 +1,6 @@
 """The `mainspring` command against a real server and a real worker, each a process of its own."""
 
+import io
 import json
 import os
 import signal
@@ -8,9 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from mainspring_server.cli.app import main
 
 COMMAND = [sys.executable, "-m", "mainspring_server.cli"]
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -83,16 +87,21 @@ def worker(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 @pytest.fixture
-def cli(address: str) -> Cli:
-    environment = {**os.environ, "MAINSPRING_SERVER": address}
+def cli(address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command in this process: what it imports is loaded once, not for each call."""
+    monkeypatch.setenv("MAINSPRING_SERVER", address)
 
     def run(*arguments: str, stdin: str = "") -> Done:
-        command = [*COMMAND, *arguments]
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, env=environment, check=False
-        )
-        assert "Traceback" not in done.stderr
-        return Done(done.returncode, done.stdout, done.stderr)
+        monkeypatch.setattr(sys, "argv", ["mainspring", *arguments])
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin.encode())))
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        found = capsys.readouterr()
+        assert "Traceback" not in found.err
+        return Done(code, found.out, found.err)
 
     return run
 
@@ -133,7 +142,7 @@ def test_a_task_that_waits(cli: Cli) -> None:
     assert [task["task_id"] for task in listed["tasks"]] == [task_id]
     assert listed["tasks"][0]["priority"] == 0
     assert "BLOCKING" in cli("explain", task_id).out
-    assert "READY" in cli("reschedule", task_id, "--delay", "0s").out
+    assert "PENDING, due" in cli("reschedule", task_id, "--delay", "0s").out
     late = cli("watch", task_id, "--timeout", "100ms")
     assert (late.code, "has not ended" in late.err) == (124, True)
     assert cli("cancel", task_id, "--reason", "no longer needed").out == "cancelled\n"
@@ -260,6 +269,13 @@ def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     # The server holds the other end of the pipe: it ends when the server does.
     assert parent.stdout.read() == ""
     parent.communicate()
+
+
+def test_a_command_in_a_pipe(address: str) -> None:
+    command = [Path(sys.executable).with_name("mainspring"), "info", "--json", "--server", address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["roles"]
 
 
 def test_shell_completion() -> None:

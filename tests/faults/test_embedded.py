@@ -32,8 +32,8 @@ def client(here: Site) -> Iterator[Client]:
         yield connected
 
 
-def submit(client: Client, kind: str, count: int, **input: float) -> list[str]:
-    results = client.submit_batch([NewTask(kind, input) for _ in range(count)])
+def submit(client: Client, kind: str, count: int, **given: float) -> list[str]:
+    results = client.submit_batch([NewTask(kind, given) for _ in range(count)])
     return [result.task_id for result in results]  # type: ignore[union-attr]
 
 

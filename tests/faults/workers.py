@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 from mainspring_worker import Context, Worker
 
@@ -15,7 +16,7 @@ _LOCK = threading.Lock()
 
 def note(context: Context, what: str = "start") -> None:
     """One line, on disk before the handler goes on."""
-    with _LOCK, open(os.environ["RECORD"], "a") as out:
+    with _LOCK, Path(os.environ["RECORD"]).open("a") as out:
         out.write(f"{what} {context.task_id} {context.attempt} {time.time():.6f}\n")
 
 
@@ -24,9 +25,9 @@ class Nap(Worker):
 
     task_type = "nap"
 
-    async def handle(self, context: Context, input: dict[str, float]) -> None:
+    async def handle(self, context: Context, given: dict[str, float]) -> None:
         note(context)
-        await asyncio.sleep(input["seconds"])
+        await asyncio.sleep(given["seconds"])
         note(context, "end")
 
 
@@ -35,10 +36,10 @@ class Block(Worker):
 
     task_type = "block"
 
-    async def handle(self, context: Context, input: dict[str, float]) -> None:
+    async def handle(self, context: Context, given: dict[str, float]) -> None:
         note(context)
         if context.attempt == 1:
-            time.sleep(input["seconds"])
+            time.sleep(given["seconds"])  # noqa: ASYNC251 - that is the fault
         note(context, "end")
 
 
@@ -48,9 +49,9 @@ class Silent(Worker):
     task_type = "silent"
     stall_timeout = timedelta(seconds=0.5)
 
-    def handle(self, context: Context, input: dict[str, float]) -> None:
+    def handle(self, context: Context, given: dict[str, float]) -> None:
         note(context)
-        until = time.monotonic() + (input["seconds"] if context.attempt == 1 else 0)
+        until = time.monotonic() + (given["seconds"] if context.attempt == 1 else 0)
         while time.monotonic() < until:
             time.sleep(0.05)
         note(context, "end")
@@ -62,9 +63,9 @@ class Talking(Worker):
     task_type = "talking"
     stall_timeout = timedelta(seconds=0.5)
 
-    def handle(self, context: Context, input: dict[str, float]) -> None:
+    def handle(self, context: Context, given: dict[str, float]) -> None:
         note(context)
-        until = time.monotonic() + input["seconds"]
+        until = time.monotonic() + given["seconds"]
         while time.monotonic() < until:
             context.progress(0.5, "still at it")
             time.sleep(0.05)

@@ -112,7 +112,9 @@ class Settings(BaseSettings):
             )
         if self.sqlite_path is not None:
             if self.wheel or self.queue:
-                raise ValueError("wheel and queue need a postgresql:// store; leave them out with sqlite")
+                raise ValueError(
+                    "wheel and queue need a postgresql:// store; leave them out with sqlite"
+                )
             if self.roles != frozenset(Role):
                 raise ValueError("a sqlite store belongs to one process: leave roles out")
         if not self.roles:

@@ -109,9 +109,7 @@ class Engine:
         """PENDING -> READY for those that are due, and publish them."""
         answers = await self.store.make_ready(ids, lead_ms)
         await self._publish([answer.ref for answer in answers if answer.ref is not None])
-        self._tell(
-            [i for i, a in zip(ids, answers, strict=True) if a.state is ReadyState.APPLIED]
-        )
+        self._tell([i for i, a in zip(ids, answers, strict=True) if a.state is ReadyState.APPLIED])
         return answers
 
     async def republish(self, rows: Sequence[Task]) -> None:
@@ -327,7 +325,9 @@ class Engine:
             try:
                 await self.queue.publish(refs)
             except Exception:
-                log.warning("%d ready tasks were not published; the sweeper will", len(refs), exc_info=True)
+                log.warning(
+                    "%d ready tasks were not published; the sweeper will", len(refs), exc_info=True
+                )
 
     async def _add(self, entries: Sequence[DueEntry]) -> None:
         if entries:

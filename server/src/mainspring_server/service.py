@@ -77,5 +77,3 @@ class Service(ABC):
             self.probe.hit()
             if not self._stopping:
                 await self.clock.wait(self.wake, until)
-
-

@@ -16,7 +16,7 @@ import asyncio
 import tempfile
 import threading
 from concurrent.futures import Future
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,7 +33,7 @@ class LocalServer:
     """A server in a thread of this process; `start` is the virtual time at which it begins."""
 
     def __init__(self, start: datetime | None = None, **settings: Any) -> None:
-        begin = start or datetime(2026, 1, 1, tzinfo=timezone.utc)
+        begin = start or datetime(2026, 1, 1, tzinfo=UTC)
         self._clock = VirtualClock(int(begin.timestamp() * 1_000))
         self._given = settings
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -52,7 +52,7 @@ class LocalServer:
     @property
     def now(self) -> datetime:
         """The server's time."""
-        return datetime.fromtimestamp(self._clock.now() / 1_000, timezone.utc)
+        return datetime.fromtimestamp(self._clock.now() / 1_000, UTC)
 
     def advance(self, by: timedelta | float) -> None:
         """Move the server's clock forward (seconds or a timedelta); what falls due is fired."""

@@ -62,7 +62,7 @@ async def postgres_backend(
     _folder: Path, request: pytest.FixtureRequest, *, ready_index: bool = False
 ) -> AsyncIterator[Backend]:
     databases: Databases = request.getfixturevalue("databases")
-    async with databases.migrated() as url:
+    async with databases.shared(f"contract_{ready_index}") as url:
         store = PostgresStore(url, ready_index=ready_index, purge_rows=True)
         await store.open()
         store.clock_ms = await store.now()

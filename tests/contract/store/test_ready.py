@@ -123,6 +123,18 @@ async def test_due_is_soonest_first_and_limited(store: Store, kit: Any) -> None:
     assert await store.due(ALL_SHARDS, now, 10) == []
 
 
+async def test_due_leaves_passed_deadlines_to_the_sweeper(
+    store: Store, kit: Any, advance: Any
+) -> None:
+    now = await store.now()
+    await kit.inserted(due_in=1_000, deadline_at=now + 2_000)
+    later = await kit.inserted(due_in=1_000, deadline_at=now + 2_001)
+    assert len(await store.due(ALL_SHARDS, now + 5_000, 10)) == 2
+    advance(2_000)
+    found = await store.due(ALL_SHARDS, now + 5_000, 10)
+    assert [entry.task_id for entry in found] == [later.task_id]
+
+
 async def test_due_of_some_shards(store: Store, kit: Any) -> None:
     tasks = await kit.many(200, due_in=1_000)
     mine = [3, 17, 40]

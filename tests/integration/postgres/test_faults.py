@@ -37,8 +37,9 @@ async def blocked(database: Any, count: int) -> None:
         "SELECT count(*) FROM pg_stat_activity "
         "WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
-    while await database.fetchval(query) < count:
-        pass
+    async with asyncio.timeout(20):
+        while await database.fetchval(query) < count:
+            pass
 
 
 async def test_a_deadlock_is_retried(

@@ -27,6 +27,7 @@ class Queue:
         self.listener: Callable[[str], None] = lambda lane: None
         self.lanes: dict[str, deque[int]] = {}
         self.served: dict[str, int] = {}
+        self.served: dict[str, int] = {}
 
     def notify(self, listener: Callable[[str], None]) -> None:
         self.listener = listener
@@ -85,9 +86,9 @@ def grant(number: int, worker: str, lane: str) -> Grant:
     )
 
 
-def session(worker: str, credits: int = 10, *queues: str, namespace: str = "default") -> Session:
+def session(worker: str, credit: int = 10, *queues: str, namespace: str = "default") -> Session:
     info = WorkerInfo(worker, namespace, queues or ("q",), ())
-    return Session(f"s-{worker}", info, 0, 5_000, credits=credits)
+    return Session(f"s-{worker}", info, 0, 5_000, credits=credit)
 
 
 def taken(*sessions: Session) -> list[int]:
@@ -115,7 +116,9 @@ async def passes(dispatcher: Dispatcher, count: int = 10) -> None:
         await dispatcher.run_once()
 
 
-async def test_a_worker_gets_no_more_than_its_credit(engine: Engine, dispatcher: Dispatcher) -> None:
+async def test_a_worker_gets_no_more_than_its_credit(
+    engine: Engine, dispatcher: Dispatcher
+) -> None:
     worker = session("w", 3)
     dispatcher.register(worker)
     engine.queue.put("default/q", 1, 2, 3, 4, 5)
@@ -127,7 +130,9 @@ async def test_a_worker_gets_no_more_than_its_credit(engine: Engine, dispatcher:
     assert taken(worker) == [1, 2, 3, 4]
 
 
-async def test_without_credit_or_work_nothing_is_claimed(engine: Engine, dispatcher: Dispatcher) -> None:
+async def test_without_credit_or_work_nothing_is_claimed(
+    engine: Engine, dispatcher: Dispatcher
+) -> None:
     idle = session("w", 0)
     dispatcher.register(idle)
     engine.queue.put("default/q", 1)
@@ -173,7 +178,9 @@ async def test_one_claim_serves_many_workers(engine: Engine, dispatcher: Dispatc
     assert taken(*workers) == list(range(40))
 
 
-async def test_a_paused_lane_rests_until_it_is_resumed(engine: Engine, dispatcher: Dispatcher) -> None:
+async def test_a_paused_lane_rests_until_it_is_resumed(
+    engine: Engine, dispatcher: Dispatcher
+) -> None:
     worker = session("w", 10, "q", "other")
     dispatcher.register(worker)
     dispatcher.pause(["default/q"])

@@ -34,6 +34,7 @@ class Stream:
         self.frames: queue.SimpleQueue[LeaseRequest | None] = queue.SimpleQueue()
         self.answers: queue.SimpleQueue[LeaseResponse | Exception | None] = queue.SimpleQueue()
         self.seen: list[str] = []
+        self.metadata: dict[str, Any] = {}
         self.read = LeaseRequest()
         self.log: list[LeaseRequest] = []
         threading.Thread(target=self._read, args=(requests,), daemon=True).start()
@@ -144,6 +145,7 @@ class FakeServer(WorkerServiceServicer):
         stream = Stream(request_iterator)
         self.opened.append(stream)
         context.add_callback(stream.end)
+        stream.metadata = dict(context.invocation_metadata())
         self.streams.put(stream)
         while (answer := stream.answers.get()) is not None:
             if isinstance(answer, Exception):

@@ -205,7 +205,8 @@ def test_runners_that_are_refused() -> None:
         Runner([worker_class(task_type="a"), worker_class(task_types=["b", "a"])])
     with pytest.raises(ValueError, match="no worker"):
         Runner([])
-    with pytest.raises(ValueError, match="host:port"):
-        Runner([worker_class(task_type="a")], server=" , ")
+    for server in (" , ", "localhost"):
+        with pytest.raises(ValueError, match="host:port"):
+            Runner([worker_class(task_type="a")], server=server)
     with pytest.raises(ValueError, match="slots is"):
         Runner([worker_class(task_type="a")], slots=10_001)

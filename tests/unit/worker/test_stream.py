@@ -68,9 +68,10 @@ class SyncGate(Worker):
 
 def test_hello_credit_ack_and_result(server: Any, start: Any, lease: Any) -> None:
     worker = Echo()
-    running = start(worker, slots=7)
+    running = start(worker, slots=7, token="secret")
     stream = server.accept()
     hello = stream.welcome()
+    assert stream.metadata["authorization"] == "Bearer secret"
     assert hello.worker_id == running.runner.worker_id
     assert list(hello.task_types) == ["work"]
     assert (hello.slots, hello.sdk_name, hello.protocol_version) == (7, "mainspring-worker", 1)

@@ -15,7 +15,7 @@ from .outbox import Identity
 from .outcomes import Failed, Outcome, StopReason
 from .session import Session
 from .threads import HandlerThreads
-from .transport import Connect, Transport
+from .transport import Servers, Transport
 
 log = logging.getLogger("mainspring.worker")
 
@@ -40,9 +40,9 @@ class Link:
         self._stream = 0
         self._transport: Transport | None = None
 
-    def start(self, servers: Sequence[str], connect: Connect) -> None:
+    def start(self, servers: Servers) -> None:
         """Open the stream."""
-        self._transport = Transport(self._session.identity.worker_id, servers, connect, self)
+        self._transport = Transport(self._session.identity.worker_id, servers, self)
         self._transport.start()
 
     @property

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
+import grpc
+
 from .drain import STOP_TIMEOUT, drain
 from .handler import MAX_SLOTS, Handler, Routes
 from .heartbeat import Heartbeat
@@ -17,10 +19,11 @@ from .held import Stats
 from .link import Link
 from .loop import HandlerLoop
 from .outbox import Identity
-from .transport import Connect, connect_insecure
+from .transport import Servers
 from .version import sdk_version
 from .worker import Worker
 
+SERVER_VARIABLE: Final = "MAINSPRING_SERVER"
 DEFAULT_SERVER: Final = "127.0.0.1:7400"
 DEFAULT_SLOTS: Final = 32
 DEFAULT_DRAIN_TIMEOUT: Final = 25.0
@@ -29,9 +32,10 @@ DEFAULT_DRAIN_TIMEOUT: Final = 25.0
 class Runner:
     """Runs workers: `Runner([A(), B()], server="host:7400").run()`.
 
-    `server` may be a comma list, tried in turn. `slots` is how many tasks run at a time, for
+    `server` may be a comma list, tried in turn; not given, it is what MAINSPRING_SERVER says, or
+    127.0.0.1:7400. `token` is sent as a bearer token, `credentials` turn TLS on. `slots` is how many tasks run at a time, for
     all classes together; a class with `slots` of its own has them beside these, and a session
-    of its own. `connect` makes the channel to a server, for TLS or credentials.
+    of its own. `drain_timeout` is what running handlers get to finish, in seconds.
     ValueError or TypeError says what is wrong with a worker class or an argument.
     """
 
@@ -39,16 +43,15 @@ class Runner:
         self,
         workers: Sequence[Worker],
         *,
-        server: str = DEFAULT_SERVER,
+        server: str | None = None,
         slots: int | None = None,
         drain_timeout: float = DEFAULT_DRAIN_TIMEOUT,
-        connect: Connect = connect_insecure,
+        token: str | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         self.worker_id = f"{socket.gethostname()[:64]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         """Names this process to the server; a class with slots of its own adds its number."""
-        self._servers = [part.strip() for part in server.split(",") if part.strip()]
-        if not self._servers:
-            raise ValueError("server is host:port, or several with commas between them")
+        self._servers = Servers(_addresses(server), token, credentials)
         if slots is not None and not 1 <= slots <= MAX_SLOTS:
             raise ValueError(f"slots is 1 to {MAX_SLOTS}, not {slots}")
         handlers = [Handler(worker) for worker in workers]
@@ -57,7 +60,6 @@ class Runner:
         # Two classes that want the same tasks are a mistake, whichever session they are in.
         Routes(handlers)
         self._drain_timeout = drain_timeout
-        self._connect = connect
         self._loop = HandlerLoop()
         self._links = self._make_links(handlers, slots or DEFAULT_SLOTS)
         self._heartbeat = Heartbeat(self._links, self._loop)
@@ -96,7 +98,7 @@ class Runner:
         self._loop.start()
         self._heartbeat.start()
         for link in self._links:
-            link.start(self._servers, self._connect)
+            link.start(self._servers)
 
     def stop(self, timeout: float | None = None, *, reason: str = "stopped") -> bool:
         """Drain within `timeout` seconds (default: drain_timeout); True if nothing was left behind."""
@@ -135,6 +137,14 @@ class Runner:
             )
             links.append(Link(identity, members, self._loop))
         return links
+
+
+def _addresses(server: str | None) -> tuple[str, ...]:
+    text = os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER if server is None else server
+    addresses = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not addresses or not all(":" in address for address in addresses):
+        raise ValueError(f"server is host:port, or several with commas between them, not {text!r}")
+    return addresses
 
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)

@@ -7,8 +7,8 @@ other, and a handler that blocks its loop must not hold up the stream.
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -32,12 +32,29 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.enable_retries", 0),
 )
 
-Connect: TypeAlias = Callable[[str], grpc.Channel]
 
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where to connect, and as whom."""
 
-def connect_insecure(server: str) -> grpc.Channel:
-    """Make a channel without TLS."""
-    return grpc.insecure_channel(server, options=CHANNEL_OPTIONS)
+    addresses: tuple[str, ...]
+    """Tried in turn."""
+    token: str | None = None
+    """Sent as a bearer token with each stream."""
+    credentials: grpc.ChannelCredentials | None = None
+    """TLS, or None for plain text."""
+
+    def connect(self, turn: int) -> grpc.Channel:
+        """Make a channel to the next server."""
+        address = self.addresses[turn % len(self.addresses)]
+        if self.credentials is None:
+            return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        return grpc.secure_channel(address, self.credentials, options=CHANNEL_OPTIONS)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with each stream."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
 
 class Peer(Protocol):
@@ -90,9 +107,8 @@ class _Frames:
 class Transport:
     """Keeps one stream open, to one server of the list after the other, until told to finish."""
 
-    def __init__(self, name: str, servers: Sequence[str], connect: Connect, peer: Peer) -> None:
+    def __init__(self, name: str, servers: Servers, peer: Peer) -> None:
         self._servers = servers
-        self._connect = connect
         self._peer = peer
         self._thread = threading.Thread(
             target=self._serve, name=f"mainspring-lease-{name}", daemon=True
@@ -122,7 +138,7 @@ class Transport:
 
     def move_on(self) -> None:
         """Leave a server that drains, if there is another; else stay for as long as it answers."""
-        if len(self._servers) > 1:
+        if len(self._servers.addresses) > 1:
             self._moving = True
             self.reconnect()
 
@@ -144,27 +160,26 @@ class Transport:
         failures = 0
         turn = 0
         while not self._ending.is_set():
-            server = self._servers[turn % len(self._servers)]
-            turn += 1
             self._moving = self._heard = False
             try:
-                self._converse(server)
+                self._converse(turn)
             except grpc.RpcError as error:
-                self._note(server, error, failures)
+                self._note(error, failures)
             except Exception:
-                log.exception("the stream to %s ended by a defect; opening another", server)
+                log.exception("the stream ended by a defect; opening another")
+            turn += 1
             failures = 0 if self._heard else failures + 1
             if not self._moving:
                 self._ending.wait(backoff(failures))
 
-    def _converse(self, server: str) -> None:
+    def _converse(self, turn: int) -> None:
         self._streams += 1
-        with self._connect(server) as channel:
+        with self._servers.connect(turn) as channel:
             frames = _Frames(self._peer, self._streams)
             self._peer.opened(self._streams)
             self._frames = frames
             frames.finishing = self._ending.is_set()
-            call = WorkerServiceStub(channel).Lease(frames)
+            call = WorkerServiceStub(channel).Lease(frames, metadata=self._servers.metadata)
             self._call = call
             try:
                 for frame in call:
@@ -176,12 +191,12 @@ class Transport:
                 self._peer.closed()
                 call.cancel()
 
-    def _note(self, server: str, error: grpc.RpcError, failures: int) -> None:
+    def _note(self, error: grpc.RpcError, failures: int) -> None:
         if self._ending.is_set() or self._moving:
             return
         # Once per outage: the attempts that follow say nothing new.
         level = logging.WARNING if failures == 0 else logging.DEBUG
-        log.log(level, "the stream to %s broke (%s); connecting again", server, describe(error))
+        log.log(level, "the lease stream broke (%s); connecting again", describe(error))
 
 
 def describe(error: grpc.RpcError) -> str:

@@ -51,7 +51,7 @@ class Worker:
         """
         raise NotImplementedError(f"{type(self).__name__} has no handle(self, context, input)")
 
-    def run(self, server: str = "127.0.0.1:7400", *, slots: int | None = None) -> None:
+    def run(self, server: str | None = None, *, slots: int | None = None) -> None:
         """Run this class alone until SIGTERM or SIGINT, then drain. See `Runner`."""
         from .runner import Runner  # noqa: PLC0415 - the runner knows workers, not the reverse
 

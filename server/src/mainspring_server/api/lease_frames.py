@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from google.protobuf.duration_pb2 import Duration
+
 from mainspring.v1 import lease_pb2, lease_stream_pb2
 
 from ..admission.limits import Limits

@@ -102,6 +102,9 @@ class SqliteStore:
                 raise unavailable(self._path, error)
             raise
 
+    def _span(self, since: int, until: int) -> waiting.Span:
+        return since, until, max(since, self._clock.now())
+
     # --- TaskStore ---
 
     async def now(self) -> int:
@@ -155,11 +158,11 @@ class SqliteStore:
         self, shards: Sequence[int], until: int, limit: int, since: int = 0
     ) -> list[DueEntry]:
         """See TaskStore."""
-        return self._look_up(lambda db: waiting.due(db, shards, since, until, limit))
+        return self._look_up(lambda db: waiting.due(db, shards, self._span(since, until), limit))
 
     async def due_digest(self, shards: Sequence[int], since: int, until: int) -> list[DueDigest]:
         """See TaskStore."""
-        return self._look_up(lambda db: waiting.due_digest(db, shards, since, until))
+        return self._look_up(lambda db: waiting.due_digest(db, shards, self._span(since, until)))
 
     async def overdue(
         self, shards: Sequence[int], until: int, after: tuple[int, bytes] | None, limit: int

@@ -23,14 +23,12 @@ _LIMIT_QUEUE = (
 )
 _DEFER = "UPDATE tasks SET next_check_at = ? WHERE task_id = ? AND version = ?"
 _REPUBLISH = "UPDATE tasks SET published_at = ? WHERE seq"
-_DUE = (
-    "SELECT due_at, priority, task_id FROM tasks "
-    "WHERE status = 2 AND due_at BETWEEN ? AND ?{shards} "
-    "ORDER BY due_at, priority LIMIT ?"
+_FALLS_DUE = (
+    "FROM tasks WHERE status = 2 AND due_at BETWEEN ? AND ? "
+    "AND (deadline_at IS NULL OR deadline_at > ?){shards}"
 )
-_PENDING_IDS = (
-    "SELECT due_at / 1000, task_id FROM tasks WHERE status = 2 AND due_at BETWEEN ? AND ?{shards}"
-)
+_DUE = f"SELECT due_at, priority, task_id {_FALLS_DUE} ORDER BY due_at, priority LIMIT ?"
+_PENDING_IDS = f"SELECT due_at / 1000, task_id {_FALLS_DUE}"
 _OVERDUE = (
     f"SELECT {TASK_COLUMNS} FROM tasks WHERE next_check_at <= ? "
     "AND (next_check_at, task_id) > (?, ?){shards} ORDER BY next_check_at, task_id LIMIT ?"
@@ -91,24 +89,23 @@ def defer(db: sqlite3.Connection, _now: int, checks: Sequence[tuple[bytes, int, 
     db.executemany(_DEFER, [(at, task_id, version) for task_id, version, at in sorted(checks)])
 
 
-def due(
-    db: sqlite3.Connection, shards: Sequence[int], since: int, until: int, limit: int
-) -> list[DueEntry]:
+Span = tuple[int, int, int]
+"""since, until, and the moment that a deadline must lie behind."""
+
+
+def due(db: sqlite3.Connection, shards: Sequence[int], span: Span, limit: int) -> list[DueEntry]:
     """See TaskStore.due."""
     condition, members = _in_shards(shards)
     statement = _DUE.format(shards=condition)
-    return [DueEntry(*row) for row in db.execute(statement, (since, until, *members, limit))]
+    return [DueEntry(*row) for row in db.execute(statement, (*span, *members, limit))]
 
 
-def due_digest(
-    db: sqlite3.Connection, shards: Sequence[int], since: int, until: int
-) -> list[DueDigest]:
+def due_digest(db: sqlite3.Connection, shards: Sequence[int], span: Span) -> list[DueDigest]:
     """See TaskStore.due_digest."""
     condition, members = _in_shards(shards)
     found: dict[tuple[int, int], tuple[int, int]] = {}
-    for second, task_id in db.execute(
-        _PENDING_IDS.format(shards=condition), (since, until, *members)
-    ):
+    statement = _PENDING_IDS.format(shards=condition)
+    for second, task_id in db.execute(statement, (*span, *members)):
         key = (shard_of(task_id), second)
         count, mark = found.get(key, (0, 0))
         found[key] = (count + 1, mark ^ id_mark(task_id))

@@ -1,0 +1,1 @@
+"""The workloads: each module has `KEYS`-free JSON to answer, from one function `run`."""
