@@ -62,7 +62,7 @@ class Board:
         return max(row[1] for row in self._rows())
 
     def frames(self) -> int:
-        """gRPC messages of the workers' streams, both ways, if they count them."""
+        """Messages of the workers' streams, both ways, if they count them."""
         return sum(row[2] + row[3] for row in self._rows())
 
     def stamps(self, first: int = 0, count: int | None = None) -> list[tuple[int, int]]:

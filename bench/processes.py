@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -89,10 +90,8 @@ class Child:
         if signal_it:
             self.process.terminate()
         if self.process.stdin is not None:
-            try:
+            with suppress(BrokenPipeError):
                 self.process.stdin.close()
-            except BrokenPipeError:
-                pass
         try:
             self.process.wait(STOPPED_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -150,8 +149,6 @@ class CpuMeter:
 
     def read(self) -> tuple[dict[str, float], float]:
         """Seconds by kind since it was made, and the seconds that all others on the machine took."""
-        spent = {
-            kind: cpu_seconds(pids) - self._before[kind] for kind, pids in self._kinds.items()
-        }
+        spent = {kind: cpu_seconds(pids) - self._before[kind] for kind, pids in self._kinds.items()}
         others = machine_busy_seconds() - self._busy - sum(spent.values())
         return {kind: round(value, 3) for kind, value in spent.items()}, max(others, 0.0)

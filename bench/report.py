@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-_PACKAGES = ("mainspring-server", "grpcio", "protobuf", "uvloop", "huey", "asyncpg", "aiokafka", "redis")
+_PACKAGES = (
+    "mainspring-server",
+    "grpcio",
+    "protobuf",
+    "uvloop",
+    "huey",
+    "asyncpg",
+    "aiokafka",
+    "redis",
+)
 
 
 def versions() -> dict[str, str]:

@@ -77,7 +77,9 @@ class Site:
 
     def kinds(self) -> dict[str, list[int]]:
         """Process ids by kind of process: servers, services, workers, and this one as the load."""
-        found = {kind: [child.pid for child in children] for kind, children in self._servers.items()}
+        found = {
+            kind: [child.pid for child in children] for kind, children in self._servers.items()
+        }
         if self._services is not None:
             for name, running in self._services.running.items():
                 found[name] = [running.pid]

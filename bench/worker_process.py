@@ -12,7 +12,6 @@ import threading
 from pathlib import Path
 
 from mainspring_worker import Runner
-from mainspring_worker.transport import connect_insecure
 
 from .board import Board
 from .frames import FrameCount
@@ -34,10 +33,9 @@ def main() -> None:
 
     board = Board(arguments.board, arguments.tasks)
     frames = FrameCount()
-    connect = frames.connect if arguments.count_frames else connect_insecure
-    runner = Runner(
-        [NoOp(), Stamp(board)], server=arguments.server, slots=arguments.slots, connect=connect
-    )
+    if arguments.count_frames:
+        frames.install()
+    runner = Runner([NoOp(), Stamp(board)], server=arguments.server, slots=arguments.slots)
     print("loaded", flush=True)
     if not sys.stdin.readline():
         return

@@ -1,1 +1,1 @@
-"""The workloads: each module has `KEYS`-free JSON to answer, from one function `run`."""
+"""The workloads: one module each, whose `run(options)` answers its part of the JSON."""

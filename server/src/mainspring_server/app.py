@@ -20,18 +20,17 @@ from .api.server import GrpcServer
 from .api.watch import Watcher
 from .api.worker_service import WorkerService
 from .clock import Clock, SystemClock
+from .clock_guard import ClockGuard
 from .config import Role, Settings
 from .dispatch.dispatcher import Dispatcher
 from .dispatch.keeper import LeaseKeeper
-from .domain.task import SHARDS
 from .engine import Engine
 from .queue.claimed import ClaimedQueue
 from .queue.port import ReadyQueue
 from .retention import Retention
 from .service import Service
 from .store.port import Store
-from .store.sqlite.store import SqliteStore
-from .sweep.service import SweepService, SweepSettings
+from .sweep.service import SweepOwner, SweepService, SweepSettings
 from .trigger.ownership import ShardOwner
 from .trigger.pager import Pager
 from .trigger.service import TriggerService
@@ -42,11 +41,49 @@ log = logging.getLogger(__name__)
 
 
 def open_store(settings: Settings, clock: Clock) -> Store:
-    """The store that the settings name."""
+    """SQLite in a file, or PostgreSQL; the drivers that are not used are not loaded."""
     path = settings.sqlite_path
     if path is not None:
+        from .store.sqlite.store import SqliteStore
+
         return SqliteStore(str(path), clock)
-    raise NotImplementedError(settings.store)
+    from .store.postgres.store import PostgresStore
+
+    return PostgresStore(
+        settings.store,
+        ready_index=settings.queue is None,
+        period_days=settings.partition_days,
+    )
+
+
+def open_wheel(settings: Settings, store: Store, clock: Clock) -> Wheel:
+    """The polled wheel, or the one in Redis with the polled one to fall back on."""
+    polled = PolledWheel(
+        store, clock, poll_ms=settings.poll_ms, ahead_ms=max(2 * settings.poll_ms, 1_000)
+    )
+    if settings.wheel is None:
+        return polled
+    from .wheel.ladder import LadderWheel
+    from .wheel.redis.wheel import RedisWheel
+
+    redis = RedisWheel(settings.wheel, store, clock, horizon_ms=settings.wheel_horizon_ms)
+    return LadderWheel(redis, polled, clock)
+
+
+def open_queue(settings: Settings, store: Store, clock: Clock) -> ReadyQueue:
+    """Claims from the store, or Kafka, which falls back on them by itself."""
+    if settings.queue is None:
+        return ClaimedQueue(store)
+    from .queue.kafka.queue import KafkaQueue, KafkaSettings
+
+    kafka = KafkaSettings(
+        partitions=settings.kafka_partitions, replication=settings.kafka_replication
+    )
+    brokers = settings.queue.removeprefix("kafka://")
+    consume = Role.DISPATCH in settings.roles
+    return KafkaQueue(
+        brokers, store, clock, node=settings.node, consume=consume, settings=kafka
+    )
 
 
 class App:
@@ -56,15 +93,14 @@ class App:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.store = open_store(settings, self.clock)
-        self.wheel: Wheel = PolledWheel(
-            self.store, self.clock, poll_ms=settings.poll_ms, ahead_ms=2 * settings.poll_ms
-        )
-        self.queue: ReadyQueue = ClaimedQueue(self.store)
+        self.wheel = open_wheel(settings, self.store, self.clock)
+        self.queue = open_queue(settings, self.store, self.clock)
         self.engine = Engine(self.store, self.wheel, self.queue, self.clock, settings.batch)
         self.dispatcher = Dispatcher(
-            self.engine, self.clock, batch=settings.batch, recheck_ms=settings.poll_ms
+            self.engine, self.clock, batch=settings.batch, recheck_ms=settings.recheck_ms
         )
-        self.watcher = Watcher(self.engine, self.store, self.clock)
+        self.watcher = Watcher(self.engine, self.store, self.clock, settings.limits)
+        self.guard = ClockGuard(self.store, self.clock)
         self.services = self._services()
         self.interceptor = ServerInterceptor()
         self.grpc = GrpcServer(
@@ -75,37 +111,43 @@ class App:
         )
 
     def _services(self) -> Sequence[Service]:
-        settings, clock = self.settings, self.clock
-        leases = settings.leases
-        services: list[Service] = []
+        """In the order of starting; they are stopped the other way round."""
+        settings, store, clock = self.settings, self.store, self.clock
+        alone = settings.sqlite_path is not None
+        services: list[Service] = [] if alone else [self.guard]
+        watermark: Callable[[], int | None] = lambda: None  # noqa: E731 - one of two
         if Role.TRIGGER in settings.roles:
-            trigger = TriggerService(self.engine, self.wheel, clock)
-            own_all = settings.own_all_shards or settings.sqlite_path is not None
-            owner = ShardOwner(self.store, self.wheel, clock, settings.node, own_all=own_all)
-            services += [owner, Pager(self.wheel, clock), trigger]
+            own_all = settings.own_all_shards or alone
+            pager = Pager(self.wheel, clock)
+            trigger = TriggerService(
+                self.engine, self.wheel, clock, allowed=lambda: self.guard.trusted
+            )
+            owner = ShardOwner(
+                store, self.wheel, clock, settings.node, own_all=own_all, on_change=pager.wake.set
+            )
+            services += [owner, pager, trigger]
+            watermark = trigger.watermark
         if Role.DISPATCH in settings.roles:
-            services += [
-                self.dispatcher,
-                LeaseKeeper(self.engine, self.dispatcher, self.store, clock, leases, settings.node),
-            ]
+            keeper = LeaseKeeper(
+                self.engine, self.dispatcher, store, clock, settings.leases, settings.node
+            )
+            services += [self.dispatcher, keeper]
         if Role.API in settings.roles:
             services.append(self.watcher)
         if Role.SWEEP in settings.roles:
             hold = settings.lease_ms if settings.hold_ms is None else settings.hold_ms
-            sweep = SweepSettings(settings.sweep_ms, hold)
-            services.append(
-                SweepService(
-                    self.engine, self.store, clock, sweep, lambda: range(SHARDS), lambda: None
-                )
+            sweep = SweepService(
+                self.engine, store, clock, SweepSettings(settings.sweep_ms, hold), watermark
             )
-            services.append(Retention(self.store, clock, settings.retention_ms))
+            sweepers = SweepOwner(store, sweep, clock, settings.node, own_all=alone)
+            services += [sweepers, sweep, Retention(store, clock, settings.retention_ms)]
         return services
 
     def _registrations(self) -> Sequence[Callable[[Any], None]]:
         settings = self.settings
         found: list[Callable[[Any], None]] = []
         if Role.API in settings.roles:
-            info = ServerInfo(settings, self.clock, self.store, self.wheel, self.queue)
+            info = ServerInfo(settings, self.guard, self.store, self.wheel, self.queue)
             found.append(
                 SchedulerService(
                     self.engine, self.store, self.watcher, self.clock, settings.limits

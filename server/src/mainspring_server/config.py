@@ -61,6 +61,7 @@ class Settings(BaseSettings):
     poll_ms: int = _milliseconds(1_000, 20, 60_000)
     wheel_horizon_ms: int = _milliseconds(86_400_000, 60_000, 30 * 86_400_000)
     retention_ms: int = _milliseconds(7 * 86_400_000, 60_000, 3_650 * 86_400_000)
+    partition_days: int = Field(default=7, ge=1, le=7)
     batch: int = Field(default=500, ge=1, le=5_000)
     kafka_partitions: int = Field(default=8, ge=1, le=1_000)
     kafka_replication: int = Field(default=1, ge=1, le=9)
@@ -127,6 +128,14 @@ class Settings(BaseSettings):
         if not self.store.startswith("sqlite:"):
             return None
         return Path(self.store.removeprefix("sqlite:///"))
+
+    @property
+    def recheck_ms(self) -> int:
+        """How often idle credit looks for work of which it was told nothing.
+
+        Only with PostgreSQL alone do other processes publish without this one hearing of it.
+        """
+        return 50 if self.queue is None and self.sqlite_path is None else 1_000
 
     @property
     def leases(self) -> LeaseTerms:

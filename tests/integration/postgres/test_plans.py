@@ -89,10 +89,12 @@ async def test_checks_walk_their_index_in_its_order(store: PostgresStore) -> Non
 
 
 async def test_claim_by_lane_walks_the_ready_index_in_order(indexed: PostgresStore) -> None:
-    text = "\n".join(await plan(indexed, claims.CLAIM_LANES))
-    assert re.search(
-        r"Limit.*\n.*LockRows.*\n.*Merge Append.*\n.*Sort Key: q.priority, q.due_at", text
-    )
+    lines = [line.strip(" ->") for line in await plan(indexed, claims.CLAIM_LANES)]
+    nodes = [line.split("  (")[0] for line in lines]
+    append = nodes.index("Merge Append")
+    assert nodes[append - 1] == "LockRows"
+    assert nodes[append + 1] == "Sort Key: q.priority, q.due_at"
+    assert "namespace_queue_priority_due_at_idx" in nodes[append + 2]
 
 
 async def test_the_batch_is_the_outer_side_so_rows_are_locked_in_its_order(

@@ -123,8 +123,7 @@ def test_a_defect_shows_no_traceback(
 def test_help_imports_neither_grpc_nor_the_server() -> None:
     heavy = {"grpc", "rich.console", "asyncpg", "mainspring", "mainspring_server.app"}
     program = (
-        "import sys; import mainspring_server.cli.app; "
-        f"print(sorted({heavy!r} & set(sys.modules)))"
+        f"import sys; import mainspring_server.cli.app; print(sorted({heavy!r} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

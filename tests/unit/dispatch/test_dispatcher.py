@@ -27,7 +27,6 @@ class Queue:
         self.listener: Callable[[str], None] = lambda lane: None
         self.lanes: dict[str, deque[int]] = {}
         self.served: dict[str, int] = {}
-        self.served: dict[str, int] = {}
 
     def notify(self, listener: Callable[[str], None]) -> None:
         self.listener = listener

@@ -68,7 +68,6 @@ class Bench:
             self.store,
             self.clock,
             SweepSettings(hold_ms=0),
-            lambda: range(64),
             lambda: self.watermark,
         )
 
@@ -106,6 +105,7 @@ class Bench:
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     made = Bench(tmp_path / "m.db")
     await made.store.open()
+    await made.sweep.open(range(64))
     yield made
     await made.store.close()
 

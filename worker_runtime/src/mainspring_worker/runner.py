@@ -33,10 +33,10 @@ class Runner:
     """Runs workers: `Runner([A(), B()], server="host:7400").run()`.
 
     `server` may be a comma list, tried in turn; not given, it is what MAINSPRING_SERVER says, or
-    127.0.0.1:7400. `token` is sent as a bearer token, `credentials` turn TLS on. `slots` is how many tasks run at a time, for
-    all classes together; a class with `slots` of its own has them beside these, and a session
-    of its own. `drain_timeout` is what running handlers get to finish, in seconds.
-    ValueError or TypeError says what is wrong with a worker class or an argument.
+    127.0.0.1:7400. `token` is sent as a bearer token, `credentials` turn TLS on. `slots` is how
+    many tasks run at a time, for all classes together; a class with `slots` of its own has them
+    beside these, and a session of its own. `drain_timeout` is what running handlers get to
+    finish, in seconds. ValueError or TypeError says what is wrong with a class or an argument.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from mainspring.v1 import admin_service_pb2, rung_pb2
 
 from .. import __version__
-from ..clock import Clock
+from ..clock_guard import ClockGuard
 from ..config import Settings
 from ..queue.port import ReadyQueue
 from ..store.port import ShardLeases
@@ -30,14 +30,19 @@ class ServerInfo:
     """Describes the process; begun when the process starts, since it keeps that time."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, store: ShardLeases, wheel: Wheel, queue: ReadyQueue
+        self,
+        settings: Settings,
+        guard: ClockGuard,
+        store: ShardLeases,
+        wheel: Wheel,
+        queue: ReadyQueue,
     ) -> None:
         self.settings = settings
-        self._clock = clock
+        self._guard = guard
         self._store = store
         self._wheel = wheel
         self._queue = queue
-        self._started_at = clock.now()
+        self._started_at = guard.clock.now()
 
     async def describe(self, namespace: str) -> admin_service_pb2.GetServerInfoResponse:
         """The answer for a caller of this namespace."""
@@ -58,7 +63,7 @@ class ServerInfo:
             ),
             limits=self._limits(),
             start_time=timestamp(self._started_at),
-            clock_offset=duration(-getattr(self._clock, "offset", 0)),
+            clock_offset=duration(self._guard.offset_ms),
             tzdata_version=version("tzdata"),
             protocol_versions=PROTOCOL_VERSIONS,
             lease_timeout=duration(settings.lease_ms),

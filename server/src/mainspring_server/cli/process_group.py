@@ -10,15 +10,18 @@ from collections.abc import Sequence
 
 from .output import print_note
 
-_RESTART_DELAY_S = 1.0
+RESTART_DELAY_S = 1.0
 
 
 class ProcessGroup:
     """Runs `count` copies of a command; one that dies is started again, a stop reaches all."""
 
-    def __init__(self, command: Sequence[str], count: int) -> None:
+    def __init__(
+        self, command: Sequence[str], count: int, restart_delay_s: float = RESTART_DELAY_S
+    ) -> None:
         self._command = [*command, "--stop-with", str(os.getpid())]
         self._count = count
+        self._restart_delay_s = restart_delay_s
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -42,7 +45,7 @@ class ProcessGroup:
                 await ended
             elif not self._stop.is_set():
                 print_note(f"process {index} ended with {process.returncode}; starting it again")
-                await asyncio.wait({stopping}, timeout=_RESTART_DELAY_S)
+                await asyncio.wait({stopping}, timeout=self._restart_delay_s)
 
 
 def this_command(arguments: Sequence[str]) -> list[str]:

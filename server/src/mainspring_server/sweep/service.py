@@ -18,6 +18,7 @@ from ..domain.task import ReadyRef, Status, Task
 from ..engine import Engine
 from ..service import Service
 from ..store.port import TaskStore
+from ..trigger.ownership import ShardOwner
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,16 @@ class SweepSettings:
     pages: int = 20
 
 
+class SweepOwner(ShardOwner):
+    """Which shards this node sweeps, by leases of their own."""
+
+    name = "sweep owner"
+    node_prefix = "sweep/"
+    shard_prefix = "sweep-shard/"
+
+
 class SweepService(Service):
-    """One pass a second over the rows of `shards()` whose check is due."""
+    """One pass a second over the rows of the open shards whose check is due."""
 
     name = "sweep"
 
@@ -57,14 +66,13 @@ class SweepService(Service):
         store: TaskStore,
         clock: Clock,
         settings: SweepSettings,
-        shards: Callable[[], Sequence[int]],
         watermark: Callable[[], int | None],
     ) -> None:
         super().__init__(clock)
         self._engine = engine
         self._store = store
         self._settings = settings
-        self._shards = shards
+        self._shards: Sequence[int] = ()
         self._watermark = watermark
         self._low: tuple[int, bytes] | None = None
         self._full_at = 0
@@ -72,6 +80,12 @@ class SweepService(Service):
         self._started = False
         self.oldest_age_ms = 0
         """Age of the oldest find of the last pass: an alarm when it grows."""
+
+    async def open(self, shards: Sequence[int]) -> None:
+        """Sweep these shards from now on."""
+        self._shards = shards
+        self._full_at = 0
+        self.wake.set()
 
     async def run_once(self) -> int:
         """One pass over what is due for a check."""
@@ -83,6 +97,8 @@ class SweepService(Service):
         if not self._started:
             self._started = True
             self._hold_until = now + self._settings.hold_ms
+        if not self._shards:
+            return self.clock.now() + self._settings.interval_ms
         if now >= self._full_at:
             self._low, self._full_at = None, now + FULL_SCAN_MS
         await self._sweep(now)
@@ -94,7 +110,7 @@ class SweepService(Service):
         return now if mark is None else min(now, max(mark, now - BEHIND_MS))
 
     async def _sweep(self, now: int) -> None:
-        shards = self._shards()
+        shards = self._shards
         until = self._until(now)
         after, oldest = self._low, now
         for _ in range(self._settings.pages):

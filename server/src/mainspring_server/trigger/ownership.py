@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 from zlib import crc32
 
 from ..clock import Clock
@@ -16,7 +17,6 @@ from ..domain.errors import Unavailable
 from ..domain.task import SHARDS
 from ..service import Service
 from ..store.port import ShardLease, ShardLeases
-from ..wheel.port import Wheel
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,13 @@ def shard_of_name(name: str) -> int:
     return int(name.removeprefix(SHARD_PREFIX))
 
 
+class Opens(Protocol):
+    """What is told the shards that are owned: a wheel, or whoever else works by shard."""
+
+    async def open(self, shards: Sequence[int]) -> None:
+        """Work on these shards from now on."""
+
+
 class ShardOwner(Service):
     """Holds a fair share of the shards for `node` and opens the wheel with them.
 
@@ -56,11 +63,13 @@ class ShardOwner(Service):
     """
 
     name = "shard owner"
+    node_prefix = NODE_PREFIX
+    shard_prefix = SHARD_PREFIX
 
     def __init__(
         self,
         leases: ShardLeases,
-        wheel: Wheel,
+        wheel: Opens,
         clock: Clock,
         node: str,
         *,
@@ -79,7 +88,10 @@ class ShardOwner(Service):
         self._lapse_at = clock.monotonic()  # what is held may be another's from here on
         # Nodes that look for free shards at the same moment begin at different ones.
         start = crc32(node.encode()) % SHARDS
-        self._names = [shard_name((start + i) % SHARDS) for i in range(SHARDS)]
+        self._names = [f"{self.shard_prefix}{(start + i) % SHARDS}" for i in range(SHARDS)]
+
+    def _number(self, name: str) -> int:
+        return int(name.removeprefix(self.shard_prefix))
 
     @property
     def shards(self) -> frozenset[int]:
@@ -122,25 +134,25 @@ class ShardOwner(Service):
         if self._held and self.clock.monotonic() >= self._lapse_at:
             # Stopped or cut off for too long: these may be another's by now.
             await self._concede()
-        nodes = {lease.owner for lease in await self._leases.shard_leases(NODE_PREFIX)}
+        nodes = {lease.owner for lease in await self._leases.shard_leases(self.node_prefix)}
         share = -(-SHARDS // len(nodes | {self._node}))
-        taken = await self._leases.shard_leases(SHARD_PREFIX)
+        taken = await self._leases.shard_leases(self.shard_prefix)
         own = [lease for lease in taken if lease.owner == self._node]
         await self._give_up(own[share:])
 
         busy = {lease.name for lease in taken}
         free = [name for name in self._names if name not in busy]
         kept = [lease.name for lease in own[:share]]
-        wanted = [NODE_PREFIX + self._node, *kept, *free[: share - len(kept)]]
+        wanted = [self.node_prefix + self._node, *kept, *free[: share - len(kept)]]
         asked = self.clock.monotonic()
         mine = await self._leases.acquire(wanted, self._node, TTL_MS)
         self._lapse_at = asked + TTL_MS
         if self.clock.monotonic() >= self._lapse_at:
             await self._concede()  # the answer came too late to mean anything
             return self.clock.now() + RETRY_MS
-        self._registered = [lease for lease in mine if lease.name.startswith(NODE_PREFIX)]
-        self._held = {lease.name: lease for lease in mine if lease.name.startswith(SHARD_PREFIX)}
-        await self._open(shard_of_name(name) for name in self._held)
+        self._registered = [one for one in mine if one.name.startswith(self.node_prefix)]
+        self._held = {one.name: one for one in mine if one.name.startswith(self.shard_prefix)}
+        await self._open(self._number(name) for name in self._held)
         return self._next(taken, share)
 
     async def _give_up(self, surplus: Sequence[ShardLease]) -> None:
@@ -148,7 +160,7 @@ class ShardOwner(Service):
         if surplus:
             for lease in surplus:
                 self._held.pop(lease.name, None)
-            await self._open(shard_of_name(name) for name in self._held)
+            await self._open(self._number(name) for name in self._held)
             await self._leases.release(surplus)
 
     def _next(self, taken: Sequence[ShardLease], share: int) -> int:

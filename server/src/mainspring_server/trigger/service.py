@@ -9,7 +9,7 @@ gap to wait for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..clock import Clock
@@ -53,7 +53,13 @@ class TriggerService(Service):
     name = "trigger"
 
     def __init__(
-        self, engine: ReadyMaker, wheel: Wheel, clock: Clock, *, batch: int = BATCH
+        self,
+        engine: ReadyMaker,
+        wheel: Wheel,
+        clock: Clock,
+        *,
+        batch: int = BATCH,
+        allowed: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(clock)
         # The loop clears its event before each pass, which is when the wheel wants it cleared.
@@ -61,6 +67,7 @@ class TriggerService(Service):
         self._engine = engine
         self._wheel = wheel
         self._batch = batch
+        self._allowed = allowed  # false while this machine's clock is off
         self._limit = batch
         self._resume_at = clock.monotonic()  # no pass before
 
@@ -72,6 +79,8 @@ class TriggerService(Service):
 
     async def run_once(self) -> int | None:
         """Fire one batch, unless the gap after the last pass is not over."""
+        if not self._allowed():
+            return self.clock.now() + MAX_WAIT_MS
         wait = self._resume_at - self.clock.monotonic()
         if wait > 0:
             return self.clock.now() + wait

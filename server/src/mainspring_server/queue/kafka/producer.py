@@ -23,8 +23,15 @@ from .protocol import NO_LEADER, Topic
 
 log = logging.getLogger(__name__)
 
-REQUEST_RECORDS = 40
-"""Records in one request, at most: 740 kB, so that one partition's share is always accepted."""
+BATCHED_RECORDS = 40
+"""Records that wait together for one broker, at most."""
+
+PARTITION_RECORDS = 3
+"""Of those, records of one partition in one request, at most: with full chunks 56 kB.
+
+They become one batch, which a reader gets whole or not at all: it must fit into what is fetched of
+a partition at a time, and not bring much more than there is credit for.
+"""
 
 _MAGIC = 2
 _BATCH_BYTES = 1 << 20
@@ -71,7 +78,7 @@ class Producer:
             return [unavailable("has no leader for a partition")] * len(entries)
         outbox = self._outboxes.get(node)
         if outbox is None:
-            outbox = self._outboxes[node] = Batcher(_Outbox(self, node).write, REQUEST_RECORDS)
+            outbox = self._outboxes[node] = Batcher(_Outbox(self, node).write, BATCHED_RECORDS)
         return await outbox.submit(entries)
 
     async def drain(self) -> None:
@@ -80,11 +87,17 @@ class Producer:
             await outbox.drain()
 
     async def write(self, node: int, entries: Sequence[Entry]) -> list[None]:
-        """One request to one broker. Raises Unavailable unless every entry is acknowledged."""
-        identity = await self._identify(node)
+        """Requests to one broker. Raises Unavailable unless every entry is acknowledged."""
         grouped: dict[Partition, list[Entry]] = {}
         for entry in entries:
             grouped.setdefault((entry.topic.topic_id, entry.partition), []).append(entry)
+        while grouped:
+            await self._request(node, {k: rows[:PARTITION_RECORDS] for k, rows in grouped.items()})
+            grouped = {k: left for k, rows in grouped.items() if (left := rows[PARTITION_RECORDS:])}
+        return [None] * len(entries)
+
+    async def _request(self, node: int, grouped: dict[Partition, list[Entry]]) -> None:
+        identity = await self._identify(node)
         batches = [
             (part[0].topic, (part[0].partition, _batch(part, identity, key)))
             for key, part in grouped.items()
@@ -98,9 +111,8 @@ class Producer:
             raise
         for key, part in grouped.items():
             identity.sequences[key] = identity.sequences.get(key, 0) + len(part)
-        self.records += len(entries)
-        self.tasks += sum(entry.tasks for entry in entries)
-        return [None] * len(entries)
+            self.records += len(part)
+            self.tasks += sum(entry.tasks for entry in part)
 
     async def _deliver(self, node: int, request: ProduceRequest) -> None:
         try:

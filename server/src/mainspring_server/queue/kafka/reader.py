@@ -70,10 +70,10 @@ class Reader:
         """Records read since the start."""
         self.tasks = 0
         """Tasks in them."""
-        partitions.changed.append(self.wake)
+        partitions.changed.append(self.look)
 
-    def wake(self) -> None:
-        """Partitions or room for them have changed."""
+    def look(self) -> None:
+        """The partitions or their leaders have changed."""
         for node in {
             leader
             for partition in self._partitions.owned.values()
@@ -81,6 +81,10 @@ class Reader:
         }:
             if node not in self._fetches:
                 self._fetches[node] = [self._start(node, n) for n in range(FETCHES)]
+        self.wake()
+
+    def wake(self) -> None:
+        """There is room again."""
         for fetches in self._fetches.values():
             for one in fetches:
                 one.wake.set()
@@ -125,10 +129,16 @@ class Reader:
         self._rotation += 1
         idle: list[Partition] = []
         behind: dict[str, list[Partition]] = {}
+        expected: dict[str, float] = {}
+        size = self.tasks / self.records if self.records else CHUNK_TASKS
+        most = PARTITION_BYTES // (_RECORD_BYTES + _TASK_BYTES * size) + 1
         for partition in self._partitions.owned.values():
+            if partition.fetching:
+                coming = size * min(partition.end - partition.next_offset, most)
+                expected[partition.lane] = expected.get(partition.lane, 0.0) + coming
+                continue
             if (
                 partition.topic.leaders[partition.number] != node
-                or partition.fetching
                 or partition.failing
                 or self._room(partition) <= 0
             ):
@@ -138,16 +148,14 @@ class Reader:
             else:
                 idle.append(partition)
         chosen: list[Partition] = []
-        size = self.tasks / self.records if self.records else CHUNK_TASKS
-        most = PARTITION_BYTES // (_RECORD_BYTES + _TASK_BYTES * size) + 1
-        for parts in behind.values():
+        for lane, parts in behind.items():
             turn = self._rotation % len(parts)
-            expected = 0.0
+            total = expected.get(lane, 0.0)
             for partition in sorted(parts[turn:] + parts[:turn], key=lambda part: part.band):
-                if expected >= self._room(partition):
+                if total >= self._room(partition):
                     break
                 chosen.append(partition)
-                expected += size * min(partition.end - partition.next_offset, most)
+                total += size * min(partition.end - partition.next_offset, most)
         turn = self._rotation % len(idle) if idle else 0
         return chosen + idle[turn:] + idle[:turn]
 

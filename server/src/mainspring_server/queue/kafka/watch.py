@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 COMMIT_MS = 500
 POLL_MS = 250
+RIPEN_MS = 10
+"""Tasks that fall due one after the other are announced together, so many times a second at most."""
 
 
 class Ripener(Service):
@@ -48,10 +50,11 @@ class Ripener(Service):
             self._notify(ripe)
         monotonic = self.clock.monotonic()
         give_up = self._lanes.starve(monotonic)
-        times = [self._buffer.next_due()]
+        due = self._buffer.next_due()
+        times = [] if due is None else [max(due, now + RIPEN_MS)]
         if give_up is not None:
             times.append(now + give_up - monotonic)
-        return min((time for time in times if time is not None), default=None)
+        return min(times, default=None)
 
 
 class Committer(Service):

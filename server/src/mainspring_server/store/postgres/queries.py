@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...domain.checks import GRACE_MS
 from ...domain.task import Attempt, AttemptOutcome, Task
 from ..port import DueDigest, DueEntry, Filter, LaneCounts, ListQuery
 from .filters import Condition
 from .pool import Door
-from .rows import PAYLOAD_COLUMNS, TASK_COLUMNS, payload_of, task_of
+from .rows import AT, NOW, PAYLOAD_COLUMNS, TASK_COLUMNS, payload_of, task_of
 
 LOAD = f"""SELECT {TASK_COLUMNS}
 FROM unnest($1::uuid[]) AS u(task_id) JOIN tasks t ON t.task_id = u.task_id"""
@@ -21,31 +22,33 @@ LEFT JOIN task_payloads p ON p.task_id = t.task_id"""
 # A PENDING row is looked at again at due + grace at the latest (checks.next_check), so what is due
 # by `until` lies below until + grace. Per shard, so that each walks its own stretch of the index and
 # stops at the limit; a deadline brings a row forward by less than the grace.
-DUE = """SELECT d.due_at, d.priority, d.task_id
-FROM unnest($1::smallint[]) AS s(shard), LATERAL (
+_ALIVE = f"(t.deadline_at IS NULL OR t.deadline_at > greatest($4, {AT}))"
+
+DUE = f"""WITH {NOW} SELECT d.due_at, d.priority, d.task_id
+FROM unnest($2::smallint[]) AS s(shard), LATERAL (
     SELECT t.due_at, t.priority, t.task_id FROM tasks t
-    WHERE t.shard = s.shard AND t.next_check_at BETWEEN $5 AND $2::bigint + $4::bigint
-        AND t.status = 2 AND t.due_at BETWEEN $5 AND $2
-    ORDER BY t.next_check_at LIMIT $3) d
-ORDER BY 1, 2, 3 LIMIT $3"""
+    WHERE t.shard = s.shard AND t.next_check_at BETWEEN $4 AND $3::bigint + {GRACE_MS}
+        AND t.status = 2 AND t.due_at BETWEEN $4 AND $3 AND {_ALIVE}
+    ORDER BY t.next_check_at LIMIT $5) d
+ORDER BY 1, 2, 3 LIMIT $5"""
 
 # The same through the ready index of the Postgres-only rung, where nothing but PENDING is in it.
-DUE_INDEXED = """SELECT d.due_at, d.priority, d.task_id
-FROM unnest($1::smallint[]) AS s(shard), LATERAL (
+DUE_INDEXED = f"""WITH {NOW} SELECT d.due_at, d.priority, d.task_id
+FROM unnest($2::smallint[]) AS s(shard), LATERAL (
     SELECT t.due_at, t.priority, t.task_id FROM tasks t
-    WHERE t.shard = s.shard AND t.status = 2 AND t.due_at BETWEEN $4 AND $2
-    ORDER BY t.due_at LIMIT $3) d
-ORDER BY 1, 2, 3 LIMIT $3"""
+    WHERE t.shard = s.shard AND t.status = 2 AND t.due_at BETWEEN $4 AND $3 AND {_ALIVE}
+    ORDER BY t.due_at LIMIT $5) d
+ORDER BY 1, 2, 3 LIMIT $5"""
 
 # The mark of a task is the second half of its id, read as a number (port.id_mark).
-DUE_DIGEST = """SELECT s.shard, d.second, d.count, d.mark
-FROM unnest($1::smallint[]) AS s(shard), LATERAL (
+DUE_DIGEST = f"""WITH {NOW} SELECT s.shard, d.second, d.count, d.mark
+FROM unnest($2::smallint[]) AS s(shard), LATERAL (
     SELECT t.due_at / 1000 AS second, count(*) AS count,
         bit_xor(('x' || encode(substring(uuid_send(t.task_id) FROM 9), 'hex'))::bit(64)::bigint)
             AS mark
     FROM tasks t
-    WHERE t.shard = s.shard AND t.next_check_at BETWEEN $2 AND $3::bigint + $4::bigint
-        AND t.status = 2 AND t.due_at BETWEEN $2 AND $3
+    WHERE t.shard = s.shard AND t.next_check_at BETWEEN $4 AND $3::bigint + {GRACE_MS}
+        AND t.status = 2 AND t.due_at BETWEEN $4 AND $3 AND {_ALIVE}
     GROUP BY 1) d"""
 
 OVERDUE = f"""SELECT o.* FROM unnest($1::smallint[]) AS s(shard), LATERAL (
@@ -85,22 +88,25 @@ async def load(
     return [tasks.get(task_id) for task_id in ids]
 
 
+class DueSpan(NamedTuple):
+    """What is asked for: of these shards, what is due from `since` to `until`."""
+
+    shards: Sequence[int]
+    until: int
+    since: int
+
+
 async def due(
-    door: Door, shards: Sequence[int], span: tuple[int, int], limit: int, *, indexed: bool
+    door: Door, clock: int | None, span: DueSpan, limit: int, *, indexed: bool
 ) -> list[DueEntry]:
-    """The store's `due` over the span (since, until)."""
-    since, until = span
-    if indexed:
-        rows = await door.rows(DUE_INDEXED, shards, until, limit, since)
-    else:
-        rows = await door.rows(DUE, shards, until, limit, GRACE_MS, since)
+    """The store's `due`."""
+    rows = await door.rows(DUE_INDEXED if indexed else DUE, clock, *span, limit)
     return [DueEntry(*row) for row in rows]
 
 
-async def due_digest(door: Door, shards: Sequence[int], since: int, until: int) -> list[DueDigest]:
+async def due_digest(door: Door, clock: int | None, span: DueSpan) -> list[DueDigest]:
     """The store's `due_digest`."""
-    rows = await door.rows(DUE_DIGEST, shards, since, until, GRACE_MS)
-    return [DueDigest(*row) for row in rows]
+    return [DueDigest(*row) for row in await door.rows(DUE_DIGEST, clock, *span)]
 
 
 async def overdue(

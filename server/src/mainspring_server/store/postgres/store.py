@@ -86,13 +86,17 @@ class PostgresStore:
 
     async def open(self) -> None:
         """Connect, check that all migrations are applied, make partitions that are missing."""
-        for door in (self._submit, self._work, self._query):
-            await door.open()
-        await check_schema(self._query)
-        await self._ensure_partitions()
-        if self._wants_index:
-            await create_ready_index(self._submit)
-        self._indexed = await has_ready_index(self._query)
+        try:
+            for door in (self._submit, self._work, self._query):
+                await door.open()
+            await check_schema(self._query)
+            await self._ensure_partitions()
+            if self._wants_index:
+                await create_ready_index(self._submit)
+            self._indexed = await has_ready_index(self._query)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Finish what runs, then disconnect."""
@@ -169,11 +173,13 @@ class PostgresStore:
         self, shards: Sequence[int], until: int, limit: int, since: int = 0
     ) -> list[DueEntry]:
         """See the port."""
-        return await queries.due(self._work, shards, (since, until), limit, indexed=self._indexed)
+        span = queries.DueSpan(shards, until, since)
+        return await queries.due(self._work, self.clock_ms, span, limit, indexed=self._indexed)
 
     async def due_digest(self, shards: Sequence[int], since: int, until: int) -> list[DueDigest]:
         """See the port."""
-        return await queries.due_digest(self._work, shards, since, until)
+        span = queries.DueSpan(shards, until, since)
+        return await queries.due_digest(self._work, self.clock_ms, span)
 
     async def overdue(
         self, shards: Sequence[int], until: int, after: tuple[int, bytes] | None, limit: int
