@@ -26,4 +26,4 @@ class FrameCount:
             self.received += 1
             read(link, frame)
 
-        Link.next_frame, Link.received = next_frame, received  # type: ignore[method-assign]
+        Link.next_frame, Link.received = next_frame, received  # type: ignore[assignment, method-assign]

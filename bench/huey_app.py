@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from huey import SqliteHuey
+from huey import SqliteHuey  # type: ignore[import-untyped]
 
 from .board import Board
 

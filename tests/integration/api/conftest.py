@@ -25,6 +25,7 @@ from mainspring_server.api.server import GrpcServer
 from mainspring_server.api.watch import Watcher
 from mainspring_server.api.worker_service import WorkerService
 from mainspring_server.clock import VirtualClock
+from mainspring_server.clock_guard import ClockGuard
 from mainspring_server.config import Settings
 from mainspring_server.dispatch.dispatcher import Dispatcher
 from mainspring_server.domain.task import Grant, Seat, Want
@@ -114,7 +115,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
     dispatcher = Dispatcher(engine, clock, batch=500, recheck_ms=1_000)
     watcher = Watcher(engine, store, clock, Limits(watches=3))
     settings = Settings(store=f"sqlite:///{tmp_path / 'tasks.db'}", node="node-1")
-    info = ServerInfo(settings, clock, store, wheel, queue)
+    info = ServerInfo(settings, ClockGuard(store, clock), store, wheel, queue)
     interceptor = ServerInterceptor()
     services = (
         SchedulerService(engine, store, watcher, clock, settings.limits).register,

@@ -1,6 +1,7 @@
 """Kafka away: down the ladder, up again, and what one broken part may cost the others."""
 
 import logging
+import signal
 
 import pytest
 from native_services import Services
@@ -46,6 +47,32 @@ async def test_work_goes_on_while_the_broker_is_dead_and_returns_to_kafka(
         assert queue_of(node)._reader.records > 0
         lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(lines) < 10, [record.getMessage() for record in lines]
+    finally:
+        await cluster.close()
+        cluster.queues.clear()
+        services.stop()
+
+
+async def test_a_broker_that_hangs_holds_up_nothing_for_long(cluster: Cluster, lane: str) -> None:
+    services = Services()
+    services.start("kafka")
+    try:
+        cluster.url = services.url("kafka")
+        node = await cluster.node("one", lane)
+        await node.publish(5, lane)
+        await node.collect(5, lane)
+        services.kill("kafka", signal.SIGSTOP)
+        refused = await node.submit(5, lane)
+        began = cluster.clock.monotonic()
+        with pytest.raises(Unavailable):
+            await node.queue.publish(refused)
+        assert cluster.clock.monotonic() - began < 4_000
+        await rung(node, "claimed")
+        assert sorted(ids(await node.collect(5, lane))) == sorted(ids(refused))
+        services.kill("kafka", signal.SIGCONT)
+        await rung(node, "kafka")
+        back = await node.publish(5, lane)
+        assert sorted(ids(await node.collect(5, lane))) == sorted(ids(back))
     finally:
         await cluster.close()
         cluster.queues.clear()

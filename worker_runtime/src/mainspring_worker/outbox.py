@@ -59,7 +59,7 @@ class Outbox:
         """Write the first frame of a stream, with the leases that are still held."""
         self._written = self.asked = now
         frame = LeaseRequest()
-        write_duration(frame.monotonic_time, now)
+        _stamp(frame, now)
         hello, identity = frame.hello, self._identity
         hello.worker_id = identity.worker_id
         hello.queues.extend(identity.queues)
@@ -82,7 +82,7 @@ class Outbox:
         worker's clock, which the next grant echoes. None: say no credit at all.
         """
         frame = LeaseRequest()
-        write_duration(frame.monotonic_time, now)
+        clock = _stamp(frame, now)
         if self.acks:
             self._write_acks(frame)
         elif self.drain is not None:
@@ -90,7 +90,7 @@ class Outbox:
             write_duration(frame.drain.grace_timeout, self.drain[1])
             self.drain = None
         elif self.beats:
-            self._write_beats(frame, now)
+            self._write_beats(frame, now, clock)
         elif not self._write_endings(frame):
             if credit is None or (
                 credit == self._credit_sent and now - self._written < echo_interval
@@ -108,7 +108,7 @@ class Outbox:
         for held in self.acks.pop(0):
             refs.add(task_id=held.task_id, lease_token=held.key[1])
 
-    def _write_beats(self, frame: LeaseRequest, now: float) -> None:
+    def _write_beats(self, frame: LeaseRequest, now: float, clock: float) -> None:
         beats, size = frame.heartbeat.leases, 0
         for key in list(self.beats)[:MAX_ITEMS]:
             held = self.beats.pop(key)
@@ -123,7 +123,7 @@ class Outbox:
                     beat.progress.fraction = fraction
             if held.checkpoint is not None and held.saving_since is None:
                 beat.checkpoint = held.checkpoint
-                held.saving_since = now
+                held.saving_since = clock
                 size += len(held.checkpoint)
             if size > MAX_FRAME_BYTES:
                 break
@@ -154,3 +154,11 @@ class Outbox:
                 )
         del unsent[:taken]
         return back is not None
+
+
+def _stamp(frame: LeaseRequest, now: float) -> float:
+    """Write the worker's clock, in whole milliseconds: an echo may be kept in no finer unit."""
+    milliseconds = int(now * 1000)
+    frame.monotonic_time.seconds = milliseconds // 1000
+    frame.monotonic_time.nanos = milliseconds % 1000 * 1_000_000
+    return milliseconds / 1000

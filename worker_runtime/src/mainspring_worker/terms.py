@@ -33,8 +33,10 @@ class Terms:
 
     @property
     def echo_interval(self) -> float:
-        """How old the clock that a grant echoes may get: an idle worker writes this often."""
-        return self.first_lease_timeout / 5
+        """How often an idle worker writes: the server moves the clock that it echoes on by itself,
+        so a sign of life is enough.
+        """
+        return self.heartbeat_interval
 
     @property
     def patience(self) -> float:

@@ -94,7 +94,7 @@ class Change:
     """One conditional write: `WHERE task_id AND version`; all values are absolute.
 
     It always sets status, version + 1, due_at, attempts, lost_grants, next_check_at and ready_at,
-    and clears the lease. Outcome fields are written when `outcome_by` is set; `attempt`, when set,
+    and ends the lease (`worker_id` stays: who held the last one). Outcome fields are written when `outcome_by` is set; `attempt`, when set,
     is inserted into the history of attempts in the same transaction.
     """
 

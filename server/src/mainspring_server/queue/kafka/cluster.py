@@ -53,7 +53,7 @@ class Cluster:
         self._nodes: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[str, int, str], Any] = {}
         self._locks: dict[tuple[str, int, str], asyncio.Lock] = {}
-        self._refused: dict[tuple[str, int], tuple[int, int]] = {}  # retry at, pause
+        self._refused: dict[tuple[str, int], tuple[int, int, str]] = {}  # retry at, pause, why
         self._controller = -1
         self._coordinators: dict[str, int] = {}
         self._closed = False
@@ -162,9 +162,9 @@ class Cluster:
 
     async def _open(self, key: tuple[str, int, str]) -> Any:
         host, port, _ = key
-        retry_at, pause = self._refused.get((host, port), (0, 0))
+        retry_at, pause, why = self._refused.get((host, port), (0, 0, ""))
         if self._clock.monotonic() < retry_at:
-            raise unavailable(f"at {host}:{port} was away a moment ago")
+            raise unavailable(f"at {host}:{port} cannot be reached", why)
         try:
             made: Any = AIOKafkaConnection
             connection = made(
@@ -177,8 +177,9 @@ class Cluster:
             await connection.connect()
         except (KafkaError, OSError, TimeoutError) as error:
             pause = min(max(2 * pause, _BACKOFF_MS), _BACKOFF_MAX_MS)
-            self._refused[host, port] = (self._clock.monotonic() + pause, pause)
-            raise unavailable(f"at {host}:{port} cannot be reached", error) from error
+            why = str(error) or type(error).__name__
+            self._refused[host, port] = (self._clock.monotonic() + pause, pause, why)
+            raise unavailable(f"at {host}:{port} cannot be reached", why) from error
         self._refused.pop((host, port), None)
         self._connections[key] = connection
         return connection

@@ -264,19 +264,17 @@ class Partitions(Service):
     async def _look_around(
         self, active: dict[str, Lane], topics: dict[str, tuple[Topic, LaneBand]]
     ) -> None:
-        """Find lanes of which a part stands still: unread by its owner, without leader or topic."""
+        """Find lanes of which a part stands still: unread by its owner, or without leader."""
         now = self.clock.monotonic()
         if now < self._looked_at + STILL_MS:
             return
         self._looked_at = now
         foreign: dict[str, Topic] = {}
-        with_topic = set()
-        for name, (topic, (lane, _)) in topics.items():
-            with_topic.add(lane)
+        for name, (topic, _) in topics.items():
             if any((name, number) not in self.owned for number in range(len(topic.leaders))):
                 foreign[name] = topic
         standing = await self._offsets.standing(list(foreign.values()))
-        short = {lane for lane in active if lane not in with_topic}
+        short = set()
         still = {}
         for name, topic in foreign.items():
             for number in range(len(topic.leaders)):

@@ -93,7 +93,7 @@ APPLY = f"""WITH {NOW}, applied AS (
         attempts = u.attempts, lost_grants = u.lost_grants, next_check_at = u.next_check_at,
         ready_at = u.ready_at, completed_at = u.completed_at,
         published_at = CASE WHEN u.status = 3 THEN {AT} ELSE t.published_at END,
-        worker_id = NULL, lease_expires_at = NULL, lease_acked = false,
+        lease_expires_at = NULL, lease_acked = false,
         {
     ", ".join(
         map(

@@ -32,7 +32,7 @@ _SUCCEED_OUTCOME = f"{_SUCCEED}, outcome = ? WHERE task_id = ? AND version = ? A
 _APPLY = (
     "UPDATE tasks SET status = :status, version = version + 1, due_at = :due_at, "
     "attempts = :attempts, lost_grants = :lost_grants, next_check_at = :next_check_at, "
-    "ready_at = :ready_at, completed_at = :completed_at, worker_id = NULL, "
+    "ready_at = :ready_at, completed_at = :completed_at, "
     "lease_expires_at = NULL, lease_acked = 0{more} WHERE task_id = :task_id "
     "AND version = :version AND CASE :guard WHEN 1 THEN lease_expires_at <= :now "
     "WHEN 2 THEN deadline_at <= :now ELSE 1 END"

@@ -14,10 +14,14 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 from ...store.port import DueEntry
 from ..hierarchy import Slot, score_of
 from .door import Command, Door, away
+from .hints import pack
 from .keys import Keys, Place, group_of
 
 CHUNK = 1_000
 """The most members of one command."""
+
+PUBLISHED = 5_000
+"""The most hints of one message."""
 
 PIPELINE = 64
 """The most commands of one round trip."""
@@ -114,6 +118,12 @@ class Slots:
             found.update(place for key in keys if (place := self._keys.place(key)) is not None)
             if cursor == b"0":
                 return list(found)
+
+    async def publish(self, entries: Sequence[DueEntry]) -> None:
+        """Tell all owners that these fall due."""
+        for start in range(0, len(entries), PUBLISHED):
+            data = pack(entries[start : start + PUBLISHED])
+            await self._door.call("PUBLISH", self._keys.channel, data)
 
     async def _run(self, commands: list[Command]) -> None:
         replies = await self._door.calls(commands)
