@@ -7,6 +7,7 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from native_services import Services
 
@@ -117,8 +118,8 @@ class Stack:
 
     async def _wait_until_up(self, stop: asyncio.Event) -> None:
         """Until all serve, or one cannot, or it is to stop."""
-        stopping = asyncio.create_task(stop.wait())
-        all_up = asyncio.gather(*(process.up for process in self.roles))
+        stopping: asyncio.Future[Any] = asyncio.create_task(stop.wait())
+        all_up: asyncio.Future[Any] = asyncio.gather(*(process.up for process in self.roles))
         await asyncio.wait({stopping, all_up}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if all_up.done():

@@ -173,3 +173,17 @@ def end(pid: int, started: int, polite: int, timeout: float) -> None:
     freeze_or_thaw(pid, signal.SIGCONT)
     if not send(pid, started, polite, timeout):
         send(pid, started, signal.SIGKILL, timeout)
+
+
+def end_strays(folder: str) -> None:
+    """Kill what still works in `folder`: somebody may have started the service again by hand."""
+    inside = Path(folder)
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            where = (entry / "cwd").readlink()
+            if where.is_relative_to(inside):
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            continue

@@ -19,6 +19,7 @@ from .process import (
     Launch,
     ServiceError,
     end,
+    end_strays,
     freeze_or_thaw,
     send,
     spawn,
@@ -265,6 +266,7 @@ class Services:
 def discard(entry: Running, number: int) -> None:
     """End a service and remove its data."""
     end(entry.pid, entry.started, number, _END_TIMEOUT)
+    end_strays(entry.launch.data)
     shutil.rmtree(entry.launch.data, ignore_errors=True)
 
 

@@ -1,14 +1,17 @@
 """What every wheel must do. An adapter is added by one more maker."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
 from mainspring_server.clock import VirtualClock
 from mainspring_server.domain.task import SHARDS, shard_of
-from mainspring_server.store.port import DueEntry
+from mainspring_server.store.port import DueDigest, DueEntry, id_mark
+from mainspring_server.wheel.ladder import LadderWheel
 from mainspring_server.wheel.polled import PolledWheel
 from mainspring_server.wheel.port import Wheel
+from mainspring_server.wheel.redis import RedisWheel
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
@@ -26,18 +29,42 @@ class PendingRows:
         for item in entries:
             self.rows.pop(item.task_id, None)
 
-    async def due(self, shards: Sequence[int], until: int, limit: int) -> list[DueEntry]:
-        found = [e for e in self.rows.values() if e.due_at <= until]
+    async def due(
+        self, shards: Sequence[int], until: int, limit: int, since: int = 0
+    ) -> list[DueEntry]:
+        found = [e for e in self.rows.values() if since <= e.due_at <= until]
         found = [e for e in found if shard_of(e.task_id) in shards]
         return sorted(found, key=lambda e: (e.due_at, e.task_id))[:limit]
 
+    async def due_digest(self, shards: Sequence[int], since: int, until: int) -> list[DueDigest]:
+        counted: dict[tuple[int, int], tuple[int, int]] = {}
+        for e in await self.due(shards, until, len(self.rows), since):
+            key = (shard_of(e.task_id), e.due_at // 1_000)
+            count, mark = counted.get(key, (0, 0))
+            counted[key] = (count + 1, mark ^ id_mark(e.task_id))
+        return [DueDigest(*key, *value) for key, value in counted.items()]
 
-async def make_polled(rows: PendingRows, clock: VirtualClock) -> Wheel:
+
+Asked = pytest.FixtureRequest
+
+
+def make_polled(rows: PendingRows, clock: VirtualClock, _asked: Asked) -> Wheel:
     return PolledWheel(rows, clock, page=500)
 
 
-MAKERS: dict[str, Callable[[PendingRows, VirtualClock], Awaitable[Wheel]]] = {
+def make_redis(rows: PendingRows, clock: VirtualClock, asked: Asked) -> RedisWheel:
+    url = asked.getfixturevalue("services").wheel
+    return RedisWheel(url, rows, clock, prefix=f"t-{uuid.uuid4().hex}")
+
+
+def make_ladder(rows: PendingRows, clock: VirtualClock, asked: Asked) -> Wheel:
+    return LadderWheel(make_redis(rows, clock, asked), PolledWheel(rows, clock, page=500), clock)
+
+
+MAKERS: dict[str, Callable[[PendingRows, VirtualClock, Asked], Wheel]] = {
+    "ladder": make_ladder,
     "polled": make_polled,
+    "redis": make_redis,
 }
 
 
@@ -56,7 +83,7 @@ async def wheel(
     request: pytest.FixtureRequest, rows: PendingRows, clock: VirtualClock
 ) -> AsyncIterator[Wheel]:
     """A wheel open with all shards, filled once from a store without rows."""
-    wheel = await MAKERS[request.param](rows, clock)
+    wheel = MAKERS[request.param](rows, clock, request)
     await wheel.open(range(SHARDS))
     await wheel.refill(clock.now())
     await wheel.peek(clock.now(), 1)

@@ -92,8 +92,8 @@ def test_hello_credit_ack_and_result(server: Any, start: Any, lease: Any) -> Non
 def test_every_frame_carries_the_workers_clock(server: Any, start: Any, lease: Any) -> None:
     start(Echo())
     stream = server.accept()
-    stream.welcome(first=0.5)
-    # An idle worker goes on saying its credit, so that what a grant echoes is never old.
+    stream.welcome(beat=0.1)
+    # An idle worker says its credit again once a beat: a sign of life in both directions.
     stream.expect("credits")
     stream.expect("credits")
     clocks = [frame.monotonic_time.ToNanoseconds() for frame in stream.log]

@@ -54,7 +54,7 @@ class Link:
     def interval(self) -> float:
         """How often `tick` is to be called."""
         terms = self._session.terms
-        return min(0.25, terms.heartbeat_interval / 4, terms.echo_interval / 2)
+        return min(0.25, terms.heartbeat_interval / 4, terms.idle_interval / 2)
 
     @property
     def heartbeat_interval(self) -> float:

@@ -74,11 +74,11 @@ class Outbox:
         return frame
 
     def next_frame(
-        self, now: float, credit: int | None, echo_interval: float
+        self, now: float, credit: int | None, idle_interval: float
     ) -> LeaseRequest | None:
         """Write the next frame, or None if there is nothing to say.
 
-        An unchanged credit is said again after `echo_interval`: its only content is then the
+        An unchanged credit is said again after `idle_interval`: its only content is then the
         worker's clock, which the next grant echoes. None: say no credit at all.
         """
         frame = LeaseRequest()
@@ -93,7 +93,7 @@ class Outbox:
             self._write_beats(frame, now, clock)
         elif not self._write_endings(frame):
             if credit is None or (
-                credit == self._credit_sent and now - self._written < echo_interval
+                credit == self._credit_sent and now - self._written < idle_interval
             ):
                 return None
             frame.credits.max_leases = self._credit_sent = credit

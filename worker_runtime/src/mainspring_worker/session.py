@@ -333,7 +333,7 @@ class Session:
             self._hello_due = False
             return self._out.hello(now, [*(held.key for held in self._held.values()), *self._ended])
         return self._out.next_frame(
-            now, None if self.draining else self.credit, self.terms.echo_interval
+            now, None if self.draining else self.credit, self.terms.idle_interval
         )
 
     @property

@@ -32,7 +32,7 @@ class Terms:
         return min(0.5, self.first_lease_timeout / 10)
 
     @property
-    def echo_interval(self) -> float:
+    def idle_interval(self) -> float:
         """How often an idle worker writes: the server moves the clock that it echoes on by itself,
         so a sign of life is enough.
         """

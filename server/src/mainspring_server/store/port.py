@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ..domain.lifecycle import Change
 from ..domain.task import (
@@ -41,7 +41,8 @@ class DueEntry:
     task_id: bytes
 
 
-class DueDigest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DueDigest:
     """What is PENDING of one shard and one second, in a form that can be compared.
 
     `mark` is the exclusive or of `id_mark` over the ids: equal count and mark mean the same tasks.

@@ -42,12 +42,7 @@ class Door:
             raise FailedPrecondition(UNUSABLE, f"{url!r} is no address of a Redis: {error}")
         self._kind = given.pop("connection_class", Connection)
         self._timeout = timeout_ms / 1_000
-        self._given = {
-            "socket_connect_timeout": self._timeout,
-            "lib_name": None,
-            "lib_version": None,
-            "protocol": 2,
-        } | given
+        self._given = {"socket_connect_timeout": self._timeout, "protocol": 2} | given
         # What the handshake sends: AUTH and SELECT.
         self._greeting = sum(name in given for name in ("password", "db")) - (given.get("db") == 0)
         self._connection: Any = None
@@ -104,7 +99,7 @@ class Door:
         self, channel: str, started: Callable[[], None], receive: Callable[[bytes], None]
     ) -> None:
         """Pass on what is published until the connection breaks, which raises Unavailable."""
-        connection = self._kind(**self._given, socket_timeout=None)
+        connection = self._new(None)
         try:
             async with asyncio.timeout(self._timeout):
                 await connection.connect()
@@ -128,11 +123,15 @@ class Door:
 
     async def _connected(self) -> Any:
         if self._connection is None:
-            connection = self._kind(**self._given, socket_timeout=self._timeout)
-            self._connection = connection
+            connection = self._connection = self._new(self._timeout)
             await connection.connect()
             self.commands += self._greeting
         return self._connection
+
+    def _new(self, timeout: float | None) -> Any:
+        connection = self._kind(**self._given, socket_timeout=timeout)
+        connection.driver_info = None  # or it would send CLIENT SETINFO, twice
+        return connection
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

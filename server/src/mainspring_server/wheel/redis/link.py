@@ -19,8 +19,8 @@ RETRY_MS = 500
 class Link:
     """Keeps one connection to Redis up, and listens on it once asked to.
 
-    `changed` is called when Redis came (True) or went (False). It counts as gone from the first
-    command that failed, whichever connection that was on.
+    `changed` is called when Redis came (True), and with every failure (False). It counts as gone
+    from the first command that failed, whichever connection that was on.
     """
 
     def __init__(
@@ -43,21 +43,23 @@ class Link:
 
     async def start(self) -> None:
         """Connect, or keep trying if Redis is away; FailedPrecondition if it is of no use."""
-        if self._task is None:
-            self._tried.clear()
-            self._task = asyncio.create_task(self._run(), name="wheel link")
+        self.begin()
         await self._tried.wait()
         if self._refusal is not None:
             raise self._refusal
+
+    def begin(self) -> None:
+        """The same without waiting for the outcome."""
+        if self._task is None:
+            self._tried.clear()
+            self._task = asyncio.create_task(self._run(), name="wheel link")
 
     async def listen(self) -> None:
         """From now on receive what is published."""
         if not self._listening:
             self._listening = True
             await self._end()
-        if self._task is None:
-            self._tried.clear()
-            self._task = asyncio.create_task(self._run(), name="wheel link")
+        self.begin()
         await self._tried.wait()
 
     async def close(self) -> None:
@@ -68,8 +70,9 @@ class Link:
 
     def lost(self, error: MainspringError) -> None:
         """A command failed: Redis is away until a new connection stands."""
-        self._down(error)
-        self._lost.set()
+        if self.available:
+            self._down(error)
+            self._lost.set()
 
     async def _end(self) -> None:
         if self._task is not None:
@@ -89,6 +92,7 @@ class Link:
             except Exception:
                 log.exception("wheel: the connection to Redis broke; connecting again")
                 self.available = False
+                self._changed(False)
             finally:
                 self._tried.set()
             self._lost.clear()
@@ -125,6 +129,5 @@ class Link:
         if not self._reported:
             self._reported = True
             log.warning("wheel: %s; tried again until it is back", error.message)
-        if self.available:
-            self.available = False
-            self._changed(False)
+        self.available = False
+        self._changed(False)

@@ -90,10 +90,6 @@ class Loaded:
         for task_id in [key for key in self._origins if shard_of(key) not in kept]:
             del self._origins[task_id]
 
-    def forget_removed(self) -> None:
-        """Believe everything again: what was removed may have been put there anew."""
-        self._removed = ({}, {})
-
     def turn(self, monotonic: int) -> None:
         """Let go of what was removed long ago."""
         if monotonic - self._turned_at >= REMEMBER_MS or len(self._removed[0]) > _REMEMBERED:

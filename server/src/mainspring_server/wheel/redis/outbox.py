@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from ...clock import Clock
 from ...domain.errors import Unavailable
 from ...store.port import DueEntry
-from ..hierarchy import slot_of
+from ..hierarchy import Level, slot_of
 from .keys import Place
 from .slots import Member, Slots
 from .times import LATE_MS, LEAD_MS, NEAR_MS, second_of
@@ -27,8 +27,6 @@ AT_ONCE_MS = 500
 NEAR_LINGER_MS = 100
 FAR_LINGER_MS = 1_000
 REMOVE_LINGER_MS = 1_000
-REMOVE_AGE_MS = 2_000
-"""The longest that a removal waits for others of its slot, which is still being fired."""
 
 FULL = 5_000
 """So many hints or removals are sent without lingering."""
@@ -54,7 +52,6 @@ class Outbox:
         self._far: dict[bytes, DueEntry] = {}
         self._removals: dict[Place, dict[bytes, int]] = {}
         self._queued = 0  # removals
-        self._removals_since = 0
         # Monotonic times at which each of the three is sent.
         self._near_at: int | None = None
         self._far_at: int | None = None
@@ -62,6 +59,8 @@ class Outbox:
         self._wake = asyncio.Event()
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self.away = False
+        """Nothing is gathered while Redis is known to be away."""
         self.lost = 0
         """Hints that did not reach Redis."""
 
@@ -80,11 +79,11 @@ class Outbox:
 
     def near(self, entries: Sequence[DueEntry]) -> None:
         """Hints for seconds that their owners have read already: to be published."""
-        room = CAP - len(self._near)
+        room = 0 if self.away else CAP - len(self._near)
         self.lost += max(len(entries) - room, 0)
         self._near += entries[: max(room, 0)]
         soonest = min((entry.due_at for entry in entries), default=None)
-        if soonest is not None:
+        if self._near and soonest is not None:
             left = soonest - self._clock.now() - AT_ONCE_MS
             linger = 0 if len(self._near) >= FULL else min(max(left, 0), NEAR_LINGER_MS)
             self._near_at = self._by(self._near_at, linger)
@@ -93,20 +92,20 @@ class Outbox:
         """Hints for later seconds: to be put into their slots before those are read."""
         now = self._clock.now()
         for entry in entries:
-            if len(self._far) >= CAP and entry.task_id not in self._far:
+            if self.away or (len(self._far) >= CAP and entry.task_id not in self._far):
                 self.lost += 1
                 continue
             self._far[entry.task_id] = entry
         soonest = min((entry.due_at for entry in entries), default=None)
-        if soonest is not None:
+        if self._far and soonest is not None:
             left = second_of(soonest) - now - (NEAR_MS + LEAD_MS) // 2
             linger = 0 if len(self._far) >= FULL else min(max(left, 0), FAR_LINGER_MS)
             self._far_at = self._by(self._far_at, linger)
 
     def remove(self, place: Place, task_id: bytes, score: int) -> None:
         """A member that is to be taken out of its slot, if its score is still this."""
-        if not self._removals:
-            self._removals_since = self._clock.monotonic()
+        if self.away:
+            return
         members = self._removals.setdefault(place, {})
         self._queued += task_id not in members
         members[task_id] = score
@@ -155,7 +154,7 @@ class Outbox:
         self._wake.set()
         return wanted
 
-    def _reached(self, at: int | None, everything: bool) -> bool:  # noqa: FBT001
+    def _reached(self, at: int | None, everything: bool) -> bool:
         return at is not None and (everything or at <= self._clock.monotonic())
 
     async def _send_near(self) -> None:
@@ -185,16 +184,16 @@ class Outbox:
             # Its owner may have read the slot before the entry was there.
             self._late([e for e in entries if second_of(e.due_at) - self._clock.now() < NEAR_MS])
 
-    async def _send_removals(self, everything: bool) -> None:  # noqa: FBT001
+    async def _send_removals(self, everything: bool) -> None:
         """Slots that are over are emptied in one go; one that is being fired waits for its rest."""
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        whole = everything or monotonic - self._removals_since >= REMOVE_AGE_MS
+        now = self._clock.now()
         ripe: dict[Place, list[Member]] = {}
         for place, members in list(self._removals.items()):
-            if whole or place.slot.end <= now or len(members) >= FULL // 2:
+            firing = place.slot.level is Level.SECONDS and place.slot.end > now
+            if everything or not firing or len(members) >= FULL // 2:
                 ripe[place] = list(self._removals.pop(place).items())
         self._queued = sum(map(len, self._removals.values()))
-        if whole:
-            self._removals_since = monotonic
-        self._remove_at = monotonic + REMOVE_LINGER_MS if self._removals else None
+        self._remove_at = None
+        if self._removals:
+            self._remove_at = self._clock.monotonic() + REMOVE_LINGER_MS
         await self._slots.remove(ripe)

@@ -55,6 +55,7 @@ class StorePager:
         self._fresh: set[int] = set()
         self._fresh_since = 0
         self._full_at = 0
+        self._restarts = 0
         self.verified: int | None = None
 
     @property
@@ -66,6 +67,7 @@ class StorePager:
         """These shards are new here: read their whole past."""
         self._fresh |= shards
         self._fresh_since = 0
+        self._restarts += 1
 
     def keep(self, shards: frozenset[int]) -> None:
         """The others are not owned any more."""
@@ -90,9 +92,11 @@ class StorePager:
     async def _bring_past(self, target: int) -> None:
         if len(self._loaded) > BACKLOG:
             return
-        since = self._fresh_since
+        since, restarts = self._fresh_since, self._restarts
         rows = await self._store.due(sorted(self._fresh), target - 1, PAGE, since)
         fresh = sum(map(self._loaded.row, rows))
+        if restarts != self._restarts:
+            return  # more shards came meanwhile: from the beginning, for all
         if len(rows) < PAGE:
             self._fresh.clear()
             return

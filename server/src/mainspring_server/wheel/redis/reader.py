@@ -31,17 +31,19 @@ class SlotReader:
         self._loaded = loaded
         self._again: deque[tuple[int, list[Place]]] = deque()
         self._find_at: int | None = None
+        self._restarts = 0
         self.pointer: int | None = None
         """Every slot that begins before this moment has been read."""
 
     def restart(self) -> None:
         """Nothing is known of what was read: Redis was away, or shards came."""
+        self._restarts += 1
         self.pointer = None
         self._again.clear()
 
     async def advance(self, now: int, groups: Sequence[int], shards: frozenset[int]) -> None:
         """Read what the pointer enters on its way to `now` and LEAD_MS beyond."""
-        target = ahead_of(now, LEAD_MS)
+        restarts, target = self._restarts, ahead_of(now, LEAD_MS)
         before = self.pointer
         if before is not None and target < before:
             before = target  # the clock was set back: the slots between are being filled again
@@ -58,11 +60,12 @@ class SlotReader:
                 Place(group, slot) for slot in _slots_between(before, target) for group in groups
             ]
             if places:
-                self._again.append((target - LEAD_MS - 1_000 + AGAIN_MS, places))
+                self._again.append((target - 1_000 + AGAIN_MS, places))
         while self._again and self._again[0][0] <= now:
             places += self._again.popleft()[1]
         await self._read([place for place in places if place.group in groups], target, shards)
-        self.pointer = target
+        if restarts == self._restarts:
+            self.pointer = target
 
     async def _read(self, places: Sequence[Place], target: int, shards: frozenset[int]) -> None:
         async for place, members in self._slots.read(places):

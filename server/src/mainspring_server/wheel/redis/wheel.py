@@ -126,6 +126,7 @@ class RedisWheel:
                 near.append(entry)
             elif entry.due_at <= now + self._horizon_ms:
                 far.append(entry)
+        self._link.begin()
         self._outbox.start()
         self._hint_near(near)
         self._outbox.far(far)
@@ -168,7 +169,7 @@ class RedisWheel:
             read is None
             or verified is None
             or min(read, verified) <= now
-            or self._pager.backlog_since is not None
+            or (self._pager.backlog_since is not None and self._pager.backlog_since <= now)
         )
 
     async def _pass(self, now: int, *, full: bool) -> int:
@@ -184,8 +185,10 @@ class RedisWheel:
             await self._outbox.flush()
             await self._reader.advance(now, groups_of(shards), shards)
             await self._pager.compare(now, shards, full=full)
-            assert self._reader.pointer is not None
-            next_at = await self._horizon.step(now, shards, self._reader.pointer)
+            pointer = self._reader.pointer
+            if pointer is None:
+                return now  # shards came meanwhile
+            next_at = await self._horizon.step(now, shards, pointer)
         except Unavailable as error:
             self._failed(error)
             raise
@@ -195,7 +198,7 @@ class RedisWheel:
             self._tell(soonest)
         if self._pager.backlog_since is not None:
             return now + BACKLOG_PAUSE_MS
-        return min(next_at, self._reader.pointer - LEAD_MS)
+        return min(next_at, pointer - LEAD_MS)
 
     def _hint_near(self, entries: Sequence[DueEntry]) -> None:
         """Into memory where this node owns the shard, else to be published."""
@@ -221,7 +224,8 @@ class RedisWheel:
         if error.reason == UNAVAILABLE:
             self._link.lost(error)
 
-    def _came_or_went(self, available: bool) -> None:  # noqa: FBT001
+    def _came_or_went(self, available: bool) -> None:
+        self._outbox.away = not available
         if available:
             self._restart(self._shards)
         else:
@@ -233,7 +237,6 @@ class RedisWheel:
         self._reader.restart()
         self._pager.restart(shards)
         self._horizon.restart()
-        self._loaded.forget_removed()
 
     def _tell(self, soonest: int | None) -> None:
         due = self.next_due()
