@@ -145,19 +145,20 @@ class App:
 
     def _registrations(self) -> Sequence[Callable[[Any], None]]:
         settings = self.settings
-        found: list[Callable[[Any], None]] = []
+        # Every process answers about itself; beats and results are taken by api as well.
+        info = ServerInfo(settings, self.guard, self.store, self.wheel, self.queue)
+        found = [AdminService(self.engine, self.store, self.dispatcher, info).register]
         if Role.API in settings.roles:
-            info = ServerInfo(settings, self.guard, self.store, self.wheel, self.queue)
             found.append(
                 SchedulerService(
                     self.engine, self.store, self.watcher, self.clock, settings.limits
                 ).register
             )
-            found.append(AdminService(self.engine, self.store, self.dispatcher, info).register)
         if Role.API in settings.roles or Role.DISPATCH in settings.roles:
+            dispatcher = self.dispatcher if Role.DISPATCH in settings.roles else None
             found.append(
                 WorkerService(
-                    self.engine, self.dispatcher, self.clock, settings.leases, settings.limits
+                    self.engine, dispatcher, self.clock, settings.leases, settings.limits
                 ).register
             )
         return found

@@ -126,8 +126,11 @@ async def test_a_restarted_server_heals(
 
 
 async def test_a_flood_of_submit_does_not_stop_heartbeats(
-    store: PostgresStore, database: Any, make: Make, want: Any
+    url: str, database: Any, make: Make, want: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(pool.ALWAYS, "lock_timeout", "30000")
+    store = PostgresStore(url)
+    await store.open()
     ((task_id, token),) = await running(store, make, want, 1)
     now = await store.now()
     async with database.transaction():
@@ -146,6 +149,7 @@ async def test_a_flood_of_submit_does_not_stop_heartbeats(
         assert await store.succeed([Success(task_id, token, None)]) == [True]
     answers = await asyncio.gather(*flood)
     assert [answer.state for (answer,) in answers] == [InsertState.INSERTED] * 20
+    await store.close()
 
 
 async def test_a_value_that_cannot_be_stored_is_refused_without_effect(

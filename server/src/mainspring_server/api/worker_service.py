@@ -11,7 +11,13 @@ from ..admission.limits import Limits
 from ..clock import Clock
 from ..dispatch.dispatcher import Dispatcher
 from ..dispatch.session import GrantFrame, Session, WorkerInfo
-from ..domain.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from ..domain.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    Unimplemented,
+)
 from ..domain.leases import LeaseTerms
 from ..domain.task import LeaseRef, ResultState, WorkerResult
 from ..engine import Engine
@@ -25,12 +31,16 @@ MAX_WAIT_MS = 60_000
 
 
 class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
-    """Leases tasks to workers and takes their beats and results."""
+    """Leases tasks to workers and takes their beats and results.
+
+    Without a dispatcher, in a process that has not that role, it only takes beats and results: a
+    lease is held by its token, so any process serves for them.
+    """
 
     def __init__(
         self,
         engine: Engine,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher | None,
         clock: Clock,
         leases: LeaseTerms,
         limits: Limits,
@@ -49,19 +59,25 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         self, request_iterator: AsyncIterator[Any], context: Any
     ) -> None:
         """One worker's stream."""
-        self._check_draining()
-        stream = LeaseStream(
-            self._engine, self._dispatcher, self._clock, self._leases, self._limits
-        )
+        dispatcher = self._dispatching("Lease")
+        stream = LeaseStream(self._engine, dispatcher, self._clock, self._leases, self._limits)
         await stream.serve(request_iterator, context)
 
-    def _check_draining(self) -> None:
+    def _dispatching(self, rpc: str) -> Dispatcher:
+        if self._dispatcher is None:
+            raise Unimplemented(
+                "NOT_IMPLEMENTED",
+                f"this process does not hand out tasks: call {rpc} on one with the role dispatch "
+                "(mainspring worker --server takes a comma list of them)",
+                metadata={"rpc": f"WorkerService/{rpc}", "role": "dispatch"},
+            )
         if self._dispatcher.draining:
             raise Unavailable("SERVER_DRAINING", "this server is stopping; connect to another")
+        return self._dispatcher
 
     async def Poll(self, request: Any, context: Any) -> worker_service_pb2.PollResponse:
         """Waits for tasks and leases them for the full lease."""
-        self._check_draining()
+        dispatcher = self._dispatching("Poll")
         info = check_worker(namespace_of(context), request)
         most = request.max_tasks or 1
         if not 1 <= most <= self._limits.batch_requests:
@@ -71,14 +87,16 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
                 field="max_tasks",
             )
         wait = duration_ms(request.wait_timeout, "wait_timeout", minimum=0, maximum=MAX_WAIT_MS)
-        frame = await self._wait(info, most, wait)
+        frame = await self._wait(dispatcher, info, most, wait)
         return worker_service_pb2.PollResponse(
             leases=[lease_message(grant) for grant in frame.grants] if frame else [],
             lease_timeout=duration(self._leases.lease_ms),
             heartbeat_interval=duration(self._leases.heartbeat_ms),
         )
 
-    async def _wait(self, info: WorkerInfo, most: int, wait_ms: int) -> GrantFrame | None:
+    async def _wait(
+        self, dispatcher: Dispatcher, info: WorkerInfo, most: int, wait_ms: int
+    ) -> GrantFrame | None:
         """A session that lives for one claim; what it did not take along goes back."""
         now = self._clock.now()
         session = Session(
@@ -89,17 +107,17 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
             acked=True,
             credits=most,
         )
-        self._dispatcher.register(session)
+        dispatcher.register(session)
         try:
             if wait_ms == 0:
                 # one pass may be under way without this session; the next one has seen it
-                await self._dispatcher.probe.next(2 if self._dispatcher.busy else 1)
+                await dispatcher.probe.next(2 if dispatcher.busy else 1)
             elif not session.outbox:
                 await self._clock.wait(session.ready, now + wait_ms)
             frame = session.outbox.popleft() if session.outbox else None
             return frame if isinstance(frame, GrantFrame) else None
         finally:
-            await self._dispatcher.unregister(session)
+            await dispatcher.unregister(session)
 
     async def Heartbeat(self, request: Any, context: Any) -> worker_service_pb2.HeartbeatResponse:
         """Extends leases."""

@@ -121,7 +121,7 @@ class Loaded:
 
     def _leave(self, entry: DueEntry) -> None:
         second = entry.due_at // 1_000
-        ids = self._seconds[second]
+        ids = self._seconds.get(second, set())
         ids.discard(entry.task_id)
         if not ids:
-            del self._seconds[second]
+            self._seconds.pop(second, None)
