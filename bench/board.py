@@ -58,7 +58,7 @@ class Board:
         return sum(row[0] for row in self._rows())
 
     def ended_at(self) -> int:
-        """When the last of them was noted: monotonic nanoseconds, to within 5 ms."""
+        """When the last of them was noted: monotonic nanoseconds, to within 10 ms."""
         return max(row[1] for row in self._rows())
 
     def frames(self) -> int:

@@ -56,9 +56,8 @@ class Counters:
         """Records in the topics of lanes, and in those that the broker keeps for itself."""
         from aiokafka import AIOKafkaConsumer, TopicPartition  # noqa: PLC0415
 
-        consumer: Any = AIOKafkaConsumer(
-            bootstrap_servers=self._urls["queue"].removeprefix("kafka://")
-        )
+        make: Any = AIOKafkaConsumer  # its constructor has no annotations
+        consumer = make(bootstrap_servers=self._urls["queue"].removeprefix("kafka://"))
         await consumer.start()
         try:
             topics = await consumer.topics()

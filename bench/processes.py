@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -140,15 +141,23 @@ def machine_busy_seconds() -> float:
 
 
 class CpuMeter:
-    """Processor seconds by kind of process from one moment to another."""
+    """Processor seconds by kind of process from one moment to another; with `load`, this one's too."""
 
-    def __init__(self, kinds: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, kinds: Mapping[str, Sequence[int]], *, load: bool = False) -> None:
         self._kinds = {kind: list(pids) for kind, pids in kinds.items()}
+        self._load = load
         self._busy = machine_busy_seconds()
-        self._before = {kind: cpu_seconds(pids) for kind, pids in self._kinds.items()}
+        self._before = self._spent()
 
     def read(self) -> tuple[dict[str, float], float]:
         """Seconds by kind since it was made, and the seconds that all others on the machine took."""
-        spent = {kind: cpu_seconds(pids) - self._before[kind] for kind, pids in self._kinds.items()}
+        spent = {kind: value - self._before[kind] for kind, value in self._spent().items()}
         others = machine_busy_seconds() - self._busy - sum(spent.values())
-        return {kind: round(value, 3) for kind, value in spent.items()}, max(others, 0.0)
+        return spent, max(others, 0.0)
+
+    def _spent(self) -> dict[str, float]:
+        spent = {kind: cpu_seconds(pids) for kind, pids in self._kinds.items()}
+        if self._load:
+            # Not its tree: the processes of the site are this one's children.
+            spent["load"] = time.process_time()
+        return spent

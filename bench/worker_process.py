@@ -17,7 +17,7 @@ from .board import Board
 from .frames import FrameCount
 from .handlers import NoOp, Stamp
 
-COUNT_EVERY_S = 0.005
+COUNT_EVERY_S = 0.01
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mainspring_server.clock import SystemClock
+from mainspring_server.domain.errors import Unavailable
 from mainspring_server.domain.task import (
     Grant,
     NewTask,
@@ -76,10 +77,15 @@ class Node:
         return [ReadyRef(t.task_id, 1, lane, priority, t.due_at, now - age_ms) for t in tasks]
 
     async def publish(self, count: int, lane: str, *, priority: int = 5) -> list[ReadyRef]:
-        """Submit and publish."""
+        """Submit and publish; where that fails, publish again as the sweeper would."""
         refs = await self.submit(count, lane, priority=priority)
-        await self.queue.publish(refs)
-        return refs
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    await self.queue.publish(refs)
+                except Unavailable:
+                    continue
+                return refs
 
     async def claim(self, room: int, *lanes: str) -> list[Grant]:
         """One claim."""

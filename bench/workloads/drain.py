@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from itertools import repeat
 from typing import Any
@@ -13,7 +12,7 @@ from mainspring import NewTask
 from .. import huey_peer
 from ..board import Board
 from ..handlers import NOOP
-from ..load import submit_all, succeeded, wait_for_end
+from ..load import submit_all, succeeded, wait_for_end, warm_up
 from ..options import Options
 from ..processes import CpuMeter
 from ..raw import raw_life_cycles
@@ -34,10 +33,14 @@ def run(options: Options) -> dict[str, Any]:
         board = Board(options.folder / "board", tasks)
         site.add_workers(board, slots=slots, count=options.workers)
         site.connect_workers()
+        warm_up(site.address)
         together = _together(site, board, options, tasks)
         site.stop_workers()
         alone = _alone(site, options, tasks, slots)
         done = succeeded(site.address, NOOP, 2 * tasks)
+        # Again, for others may have used the disk the first time: the higher one is the measure.
+        again = raw_life_cycles(site, options.folder, tasks, options.batch)
+        raw = {key: max(value, again[key]) for key, value in raw.items()}
         durability = site.synchronous_commit
     result = {
         "tasks": tasks,
@@ -57,7 +60,7 @@ def run(options: Options) -> dict[str, Any]:
 
 def _together(site: Site, board: Board, options: Options, tasks: int) -> dict[str, Any]:
     """Submit while the workers run what was submitted."""
-    meter = CpuMeter({**site.kinds(), "load": [os.getpid()]})
+    meter = CpuMeter(site.kinds(), load=True)
     started, submitted = asyncio.run(
         submit_all(site.address, repeat(NewTask(NOOP), tasks), options.batch, options.in_flight)
     )

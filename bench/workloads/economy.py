@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from typing import Any
@@ -13,7 +12,7 @@ from mainspring import NewTask
 from ..board import Board
 from ..counters import Counters
 from ..handlers import NOOP
-from ..load import submit_at_rate, succeeded, wait_for_end
+from ..load import submit_at_rate, succeeded, wait_for_end, warm_up
 from ..options import Options
 from ..processes import BenchError, CpuMeter
 from ..report import cpu_per_1000
@@ -36,10 +35,11 @@ def run(options: Options) -> dict[str, Any]:
         board = Board(options.folder / "board", tasks)
         site.add_workers(board, slots=slots, count=options.workers, count_frames=True)
         site.connect_workers()
+        warm_up(site.address)
         counters = Counters(site)
         before = asyncio.run(counters.read())
         frames = board.frames()
-        meter = CpuMeter({**site.kinds(), "load": [os.getpid()]})
+        meter = CpuMeter(site.kinds(), load=True)
         parts = _parts(tasks)
         started, latest = asyncio.run(submit_at_rate(site.address, parts, BATCH / rate))
         ended = wait_for_end(board, tasks, site)

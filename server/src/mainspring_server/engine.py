@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from .batching import Batcher
 from .clock import Clock
 from .domain import lifecycle
 from .domain.checks import Finding
 from .domain.errors import Aborted, FailedPrecondition, NotFound
+from .domain.graph import Fate, Outcomes, evaluate
 from .domain.lifecycle import Change, Event
 from .domain.task import (
     Beat,
@@ -31,17 +33,20 @@ from .domain.task import (
     ReadyRef,
     ReadyState,
     ResultState,
+    Rule,
     Snooze,
     Status,
     Success,
     Task,
+    Waiting,
     Want,
     WorkerResult,
-    lane_of,
+    Written,
 )
+from .effects import Effects
 from .ids import text_of
 from .queue.port import ReadyQueue
-from .store.port import DueEntry, TaskStore
+from .store.port import DueEntry, Edges, TaskStore
 from .wheel.port import Wheel
 
 log = logging.getLogger(__name__)
@@ -50,22 +55,23 @@ CAS_ROUNDS = 8
 """How often a decision is taken again when another writer was faster."""
 
 Decide = Callable[[Task], Change | None]
-Changed = Callable[[Sequence[bytes]], None]
-Cancelled = Callable[[Sequence[tuple[LeaseRef, str]]], None]
+
+
+class EngineStore(TaskStore, Edges, Protocol):
+    """What the engine needs of a store."""
 
 
 class Engine:
     """Submit, make_ready, claim, heartbeat, complete, cancel, expire."""
 
     def __init__(
-        self, store: TaskStore, wheel: Wheel, queue: ReadyQueue, clock: Clock, batch: int = 1_000
+        self, store: EngineStore, wheel: Wheel, queue: ReadyQueue, clock: Clock, batch: int = 1_000
     ) -> None:
         self.store = store
         self.wheel = wheel
         self.queue = queue
         self.clock = clock
-        self.changed: list[Changed] = []
-        self.cancelled: list[Cancelled] = []
+        self.effects = Effects(wheel, queue, clock)
         self._random = random.Random()
         self._inserts: Batcher[NewTask, Inserted] = Batcher(self._insert, batch)
         self._results: Batcher[WorkerResult, ResultState] = Batcher(self._finish, 2 * batch)
@@ -85,6 +91,11 @@ class Engine:
 
     async def _insert(self, tasks: list[NewTask]) -> list[Inserted]:
         answers = await self.store.insert(tasks)
+        await self._pass_on(tasks, answers)
+        return answers
+
+    async def _pass_on(self, tasks: Sequence[NewTask], answers: Sequence[Inserted]) -> None:
+        """What is due now to the ready queue, the rest to the wheel."""
         ready: list[ReadyRef] = []
         later: list[DueEntry] = []
         for task, answer in zip(tasks, answers, strict=True):
@@ -98,9 +109,17 @@ class Engine:
                 )
             elif task.status is Status.PENDING:
                 later.append(DueEntry(answer.due_at, task.priority, task.task_id))
-        await self._publish(ready)
-        await self._add(later)
-        self._tell([task.task_id for task in tasks])
+        await self.effects.publish(ready)
+        await self.effects.add(later)
+        self.effects.tell([task.task_id for task in tasks])
+
+    async def submit_graph(self, tasks: Sequence[NewTask]) -> list[Inserted]:
+        """Store tasks that depend on each other or on existing ones, all or nothing."""
+        answers = await self.store.insert_graph(tasks)
+        await self._pass_on(tasks, answers)
+        created = [task.task_id for task in tasks if task.status is Status.CREATED]
+        if created and answers[0].state is InsertState.INSERTED:
+            await self.settle(await self.store.waiting(created))
         return answers
 
     # --- Trigger ------------------------------------------------------------------------------
@@ -108,21 +127,23 @@ class Engine:
     async def make_ready(self, ids: Sequence[bytes], lead_ms: int = 0) -> list[ReadyAnswer]:
         """PENDING -> READY for those that are due, and publish them."""
         answers = await self.store.make_ready(ids, lead_ms)
-        await self._publish([answer.ref for answer in answers if answer.ref is not None])
-        self._tell([i for i, a in zip(ids, answers, strict=True) if a.state is ReadyState.APPLIED])
+        await self.effects.publish([answer.ref for answer in answers if answer.ref is not None])
+        self.effects.tell(
+            [i for i, a in zip(ids, answers, strict=True) if a.state is ReadyState.APPLIED]
+        )
         return answers
 
     async def republish(self, rows: Sequence[Task]) -> None:
         """Publish READY rows again whose records are lost; the version stays."""
         refs = await self.store.republish([(row.task_id, row.version) for row in rows])
-        await self._publish([ref for ref in refs if ref is not None])
+        await self.effects.publish([ref for ref in refs if ref is not None])
 
     # --- Lease --------------------------------------------------------------------------------
 
     async def claim(self, wants: Sequence[Want]) -> list[Grant]:
         """READY -> RUNNING for what fits the credit."""
         grants = await self.queue.claim(wants)
-        self._tell([grant.task_id for grant in grants])
+        self.effects.tell([grant.task_id for grant in grants])
         return grants
 
     async def heartbeat(self, beats: list[Beat]) -> list[BeatAnswer | Exception]:
@@ -162,8 +183,11 @@ class Engine:
         refused: list[int] = []
         if wins:
             applied = await self.store.succeed([result for _, result in wins])
+            self.effects.tell_dependents((r.task_id for _, r in wins), applied)
             refused = [n for (n, _), done in zip(wins, applied, strict=True) if not done]
-            self._tell([r.task_id for (_, r), done in zip(wins, applied, strict=True) if done])
+            self.effects.tell(
+                [r.task_id for (_, r), done in zip(wins, applied, strict=True) if done]
+            )
         if others:
             refused += await self._retry_or_fail(others)
         if refused:
@@ -194,6 +218,33 @@ class Engine:
 
         done = {change.task_id for change in await self._decide(list(by_id), decide)}
         return refused + [n for task_id, (n, _) in by_id.items() if task_id not in done]
+
+    # --- Dependencies -------------------------------------------------------------------------
+
+    def replay(self, ids: Sequence[bytes]) -> None:
+        """These ended earlier and their dependents may not have been told."""
+        self.effects.tell_dependents(ids, [Written.TELL] * len(ids))
+
+    async def settle(self, rows: Sequence[Waiting]) -> None:
+        """Release what may run now, cancel what never can; a row that changed meanwhile is left."""
+        now = self.clock.now()
+        changes, before = [], {}
+        for row in rows:
+            fate = evaluate(row.task.rule or Rule.ALL_SUCCEEDED, Outcomes(*row[1:5]))
+            if fate is not Fate.WAIT:
+                before[row.task.task_id] = row.task
+                run = fate is Fate.RUN
+                changes.append(
+                    lifecycle.release(row.task, now)
+                    if run
+                    else lifecycle.cancel(row.task, _why_never(row), now)
+                )
+        if not changes:
+            return
+        done = await self.store.apply(changes)
+        self.effects.tell_dependents((change.task_id for change in changes), done)
+        won = [change for change, written in zip(changes, done, strict=True) if written]
+        await self.effects.follow(won, before)
 
     # --- Cancel, reschedule, expire -----------------------------------------------------------
 
@@ -282,68 +333,22 @@ class Engine:
             if not changes:
                 break
             done = await self.store.apply(changes)
+            self.effects.tell_dependents((change.task_id for change in changes), done)
             won = [change for change, ok in zip(changes, done, strict=True) if ok]
-            await self._follow(won, before)
+            await self.effects.follow(won, before)
             applied += won
             left = [change.task_id for change, ok in zip(changes, done, strict=True) if not ok]
             if not left:
                 break
         return applied
 
-    # --- Hints --------------------------------------------------------------------------------
 
-    async def _follow(self, changes: Sequence[Change], before: dict[bytes, Task]) -> None:
-        """What follows from changes that are stored."""
-        now = self.clock.now()
-        ready, later, lost = [], [], []
-        for change in changes:
-            row = before[change.task_id]
-            if change.status is Status.READY:
-                ready.append(
-                    ReadyRef(
-                        row.task_id,
-                        change.version + 1,
-                        lane_of(row.namespace, row.queue),
-                        row.priority,
-                        change.due_at,
-                        now,
-                    )
-                )
-            elif change.status is Status.PENDING:
-                later.append(DueEntry(change.due_at, row.priority, row.task_id))
-            elif change.status is Status.CANCELLED and row.status is Status.RUNNING:
-                lost.append((LeaseRef(row.task_id, row.version), change.status_reason or ""))
-        await self._publish(ready)
-        await self._add(later)
-        if lost:
-            for listener in self.cancelled:
-                listener(lost)
-        self._tell([change.task_id for change in changes])
-
-    async def _publish(self, refs: Sequence[ReadyRef]) -> None:
-        if refs:
-            try:
-                await self.queue.publish(refs)
-            except Exception:
-                log.warning(
-                    "%d ready tasks were not published; the sweeper will", len(refs), exc_info=True
-                )
-
-    async def _add(self, entries: Sequence[DueEntry]) -> None:
-        if entries:
-            try:
-                await self.wheel.add(entries)
-            except Exception:
-                log.warning(
-                    "%d tasks did not reach the wheel; the pager will", len(entries), exc_info=True
-                )
-
-    def _tell(self, ids: Iterable[bytes]) -> None:
-        if self.changed:
-            listed = list(ids)
-            if listed:
-                for listener in self.changed:
-                    listener(listed)
+def _why_never(row: Waiting) -> str:
+    rule = (row.task.rule or Rule.ALL_SUCCEEDED).name
+    if row.culprit is None:
+        return f"its rule {rule} can no longer hold"
+    how = "failed" if row.failed else "was cancelled"
+    return f"its rule {rule} can no longer hold: predecessor {text_of(row.culprit)} {how}"
 
 
 _KINDS = {Failure: OutcomeBy.WORKER_FAILED, Snooze: OutcomeBy.WORKER_SNOOZED}

@@ -1,13 +1,14 @@
 """A whole server inside the test's process, on virtual time.
 
-    with LocalServer() as server:
-        client = Client(server.address)
+    with LocalServer() as server, Client(server.address) as client:
         task_id = client.submit("report", {}, delay=3_600).task_id
         server.advance(3_600)                       # an hour passes at once
-        assert client.wait(task_id, timeout=5)      # a worker that is connected has run it
+        task = client.wait(task_id, timeout=5)      # a worker that is connected has run it
 
 It is the real server (gRPC on a free port, SQLite in a folder of its own); only its clock is the
-test's. Leases are long, since a worker's own clock goes on while the server's stands still.
+test's. Leases are long, since a worker's own clock goes on while the server's stands still; a test
+that advances by more than an hour while a handler runs ends its lease, as silence would. Stop
+workers before the server, which otherwise waits a second for their streams.
 """
 
 from __future__ import annotations
@@ -23,31 +24,29 @@ from typing import Any, Self
 
 from .app import App
 from .clock import VirtualClock
-from .config import load_settings
+from .config import Settings, load_settings
 
 LEASE_MS = 3_600_000
 FIRST_LEASE_MS = 60_000
 
 
 class LocalServer:
-    """A server in a thread of this process; `start` is the virtual time at which it begins."""
+    """A server in a thread of this process; `start` is the virtual time at which it begins.
+
+    `settings` are those of `mainspring_server.config.Settings`. The environment's are not read:
+    what it says about a cluster is not meant for a test.
+    """
 
     def __init__(self, start: datetime | None = None, **settings: Any) -> None:
         begin = start or datetime(2026, 1, 1, tzinfo=UTC)
         self._clock = VirtualClock(int(begin.timestamp() * 1_000))
         self._given = settings
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._app: App | None = None
-        self._thread: threading.Thread | None = None
-        self._stop: asyncio.Event | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._running: _Running | None = None
 
     @property
     def address(self) -> str:
         """Where clients and workers connect."""
-        if self._app is None:
-            raise RuntimeError("the server is not running: use it in a with block")
-        return f"127.0.0.1:{self._app.grpc.port}"
+        return f"127.0.0.1:{self._server.app.grpc.port}"
 
     @property
     def now(self) -> datetime:
@@ -66,16 +65,21 @@ class LocalServer:
             except ValueError as error:
                 done.set_exception(error)
 
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(move)
+        self._server.loop.call_soon_threadsafe(move)
         done.result()
 
+    @property
+    def _server(self) -> _Running:
+        if self._running is None:
+            raise RuntimeError("the server is not running: use it in a with block")
+        return self._running
+
     def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="mainspring-")
-        started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
-        self._thread.start()
-        started.result()
+        if self._running is not None:
+            raise RuntimeError("the server runs already")
+        running = _Running(self._given, self._clock)
+        running.start()
+        self._running = running
         return self
 
     def __exit__(
@@ -84,37 +88,70 @@ class LocalServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._loop is not None
-        assert self._stop is not None
-        assert self._thread is not None
-        assert self._folder is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self._folder.cleanup()
+        running, self._running = self._server, None
+        running.end()
 
-    def _run(self, started: Future[None]) -> None:
-        asyncio.run(self._serve(started))
 
-    async def _serve(self, started: Future[None]) -> None:
-        assert self._folder is not None
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
+class _Running:
+    """One run: a thread with a loop of its own, and the folder of its data."""
+
+    app: App
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, given: dict[str, Any], clock: VirtualClock) -> None:
+        self._given = given
+        self._clock = clock
+        self._stop: asyncio.Event
+        self._started: Future[None] = Future()
+        self._ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="mainspring-server", daemon=True)
+
+    def start(self) -> None:
+        """Return once it serves, or raise what keeps it from that."""
+        self._thread.start()
         try:
-            settings = load_settings(
-                **{
-                    "listen": "127.0.0.1:0",
-                    "store": f"sqlite:///{Path(self._folder.name) / 'mainspring.db'}",
-                    "lease_ms": LEASE_MS,
-                    "first_lease_ms": FIRST_LEASE_MS,
-                    "drain_ms": 0,
-                    **self._given,
-                }
-            )
-            self._app = App(settings, self._clock)
-            await self._app.start()
+            self._started.result()
+        except BaseException:
+            self._thread.join()
+            raise
+
+    def end(self) -> None:
+        """Drain and stop; raises what went wrong meanwhile."""
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._ended.result()
+
+    def _run(self) -> None:
+        try:
+            with tempfile.TemporaryDirectory(prefix="mainspring-") as folder:
+                asyncio.run(self._serve(Path(folder)))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            started.set_exception(error)
-            return
-        started.set_result(None)
+            (self._ended if self._started.done() else self._started).set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+    async def _serve(self, folder: Path) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        settings = load_settings(**{**_defaults(), "store": _store(folder), **self._given})
+        self.app = App(settings, self._clock)
+        await self.app.start()
+        self._started.set_result(None)
         await self._stop.wait()
-        await self._app.stop()
+        await self.app.stop()
+
+
+def _store(folder: Path) -> str:
+    return f"sqlite:///{folder / 'mainspring.db'}"
+
+
+def _defaults() -> dict[str, Any]:
+    """Every setting, so that none is taken from the environment."""
+    found = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in Settings.model_fields.items()
+    }
+    # Empty is "none given"; what is None would be looked up.
+    found |= {"wheel": "", "queue": "", "hold_ms": LEASE_MS}
+    found |= {"listen": "127.0.0.1:0", "drain_ms": 0}
+    return found | {"lease_ms": LEASE_MS, "first_lease_ms": FIRST_LEASE_MS}

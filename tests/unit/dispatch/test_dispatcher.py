@@ -18,6 +18,7 @@ from mainspring_server.dispatch.session import (
     WorkerInfo,
 )
 from mainspring_server.domain.task import Grant, LeaseRef, Want
+from mainspring_server.effects import Effects
 
 
 class Queue:
@@ -44,7 +45,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.queue = Queue()
-        self.cancelled: list[Callable[[Sequence[tuple[LeaseRef, str]]], None]] = []
+        self.effects = Effects(None, None, VirtualClock())  # type: ignore[arg-type]
         self.claims: list[Sequence[Want]] = []
         self.returned: list[LeaseRef] = []
         self.acknowledged: list[LeaseRef] = []
@@ -263,7 +264,7 @@ async def test_cancelled_tasks_are_named_to_the_worker_that_runs_them(
     engine.queue.put("default/q", 1)
     await passes(dispatcher)
     dispatcher.register(second)
-    engine.cancelled[0]([(LeaseRef(task_id(1), 2), "no longer needed")])
+    engine.effects.cancelled[0]([(LeaseRef(task_id(1), 2), "no longer needed")])
     notices = [frame for frame in first.outbox if isinstance(frame, NoticeFrame)]
     assert [n.leases for n in notices] == [[(LeaseRef(task_id(1), 2), "no longer needed")]]
     assert not second.outbox

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring_server.domain.graph import Fate, Outcomes, Rule, evaluate, find_cycle
-from mainspring_server.domain.task import Status
+from mainspring_server.domain.graph import Fate, Outcomes, evaluate, find_cycle
+from mainspring_server.domain.task import Rule, Status
 
 S, F, C, W = Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.RUNNING
 R, N, T = Fate.RUN, Fate.NEVER, Fate.WAIT

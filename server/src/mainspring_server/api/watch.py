@@ -115,7 +115,7 @@ class Watcher(Service):
         self._hinted: set[bytes] = set()
         self._poll_at = 0
         self._ended = False
-        engine.changed.append(self._hint)
+        engine.effects.changed.append(self._hint)
 
     async def watch(
         self, ids: Sequence[bytes], namespace: str, *, until_terminal: bool

@@ -42,7 +42,7 @@ class Dispatcher(Service):
         self.busy = False
         """A claim is under way."""
         engine.queue.notify(self.lane_ready)
-        engine.cancelled.append(self._on_cancelled)
+        engine.effects.cancelled.append(self._on_cancelled)
 
     @property
     def sessions(self) -> Sequence[Session]:

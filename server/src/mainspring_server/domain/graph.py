@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import NamedTuple
 
-from .task import Status
-
-
-class Rule(IntEnum):
-    """What must be true of the predecessors; the numbers are those of the proto."""
-
-    ALL_SUCCEEDED = 1
-    ALL_DONE = 2
-    ANY_SUCCEEDED = 3
-    ANY_FAILED = 4
-    NONE_FAILED = 5
+from .task import Rule, Status
 
 
 class Fate(Enum):

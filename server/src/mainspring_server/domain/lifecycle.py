@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from .checks import next_check
+from .checks import first_check, next_check
 from .errors import FailedPrecondition
 from .task import (
     Attempt,
@@ -94,8 +94,9 @@ class Change:
     """One conditional write: `WHERE task_id AND version`; all values are absolute.
 
     It always sets status, version + 1, due_at, attempts, lost_grants, next_check_at and ready_at,
-    and ends the lease (`worker_id` stays: who held the last one). Outcome fields are written when `outcome_by` is set; `attempt`, when set,
-    is inserted into the history of attempts in the same transaction.
+    and ends the lease (`worker_id` stays: who held the last one). Outcome fields are written when
+    `outcome_by` is set, `deadline_at` only where it is not None; `attempt`, when set, is inserted
+    into the history of attempts in the same transaction.
     """
 
     task_id: bytes
@@ -108,6 +109,7 @@ class Change:
     next_check_at: int | None
     ready_at: int | None = None
     completed_at: int | None = None
+    deadline_at: int | None = None
     outcome_by: OutcomeBy | None = None
     outcome_token: int | None = None
     error_type: str | None = None
@@ -289,6 +291,19 @@ def cancel(task: Task, reason: str, now: int) -> Change:
     change.outcome_token = task.version
     if task.status is Status.RUNNING:
         change.attempt = _ended_attempt(task, AttemptOutcome.CANCELLED, now, change.status_reason)
+    return change
+
+
+def release(task: Task, now: int) -> Change:
+    """The last predecessor is done and the rule holds: due now, or after the delay."""
+    due_at = max(task.due_at, now + task.delay_after_ms)
+    status = Status.PENDING if due_at > now else Status.READY
+    change = _change(task, Event.RELEASE, status, due_at, now)
+    if task.timeouts.total_ms is not None:
+        change.deadline_at = due_at + task.timeouts.total_ms
+    change.next_check_at = first_check(
+        status, due_at, now, change.deadline_at, task.timeouts.queue_ms
+    )
     return change
 
 

@@ -62,6 +62,24 @@ class PayloadKind(IntEnum):
     DATA = 2
 
 
+class Rule(IntEnum):
+    """What must be true of the predecessors; the numbers are those of the proto."""
+
+    ALL_SUCCEEDED = 1
+    ALL_DONE = 2
+    ANY_SUCCEEDED = 3
+    ANY_FAILED = 4
+    NONE_FAILED = 5
+
+
+class Waits(NamedTuple):
+    """What a CREATED task waits for: its predecessors, their rule, and the delay after them."""
+
+    predecessors: tuple[bytes, ...]
+    rule: Rule = Rule.ALL_SUCCEEDED
+    delay_ms: int = 0
+
+
 def shard_of(task_id: bytes) -> int:
     """The shard of a task: the last byte of a UUIDv7 is uniformly random."""
     return task_id[15] % SHARDS
@@ -131,6 +149,9 @@ class NewTask:
     nominal_at: int | None = None
     deadline_at: int | None = None  # fixed: first due + total timeout
     next_check_at: int | None = None  # set by the engine from domain.checks
+    waits: Waits | None = None  # exactly for CREATED
+    graph_id: bytes | None = None
+    local_ref: str | None = None
 
     @property
     def lane(self) -> str:
@@ -153,6 +174,37 @@ class Inserted(NamedTuple):
     task_id: bytes
     status: Status
     due_at: int
+
+
+class Written(IntEnum):
+    """What became of one conditional write; true if it applied."""
+
+    STALE = 0
+    APPLIED = 1
+    TELL = 2  # applied and terminal, and there are dependents to be told
+
+
+class Waiting(NamedTuple):
+    """A CREATED task and how its predecessors stand, by its edges.
+
+    `culprit` is one that failed, else one that was cancelled, for the reason that people read.
+    """
+
+    task: Task
+    waiting: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    culprit: bytes | None
+
+
+class Handed(NamedTuple):
+    """What a predecessor hands to a dependent: id, name in the graph, status, small outcome."""
+
+    task_id: bytes
+    local_ref: str | None
+    status: Status
+    outcome: bytes | None
 
 
 class ReadyRef(NamedTuple):
@@ -349,6 +401,11 @@ class Task:
     retry_of: bytes | None = None
     schedule_id: bytes | None = None
     nominal_at: int | None = None
+    rule: Rule | None = None  # of its predecessors; None: it had none
+    delay_after_ms: int = 0
+    has_dependents: bool = False
+    graph_id: bytes | None = None
+    local_ref: str | None = None
     payload: Payload | None = field(default=None)  # only when it was asked for
 
     @property

@@ -16,8 +16,9 @@ from ..domain.task import Grant, ReadyRef, Want
 class ReadyQueue(Protocol):
     """Publish on one side, claim on the other."""
 
-    rung: str
-    """`claimed` or `kafka`, as GetServerInfo shows it."""
+    @property
+    def rung(self) -> str:
+        """`claimed` or `kafka`, as GetServerInfo shows it."""
 
     async def open(self) -> None:
         """Connect."""

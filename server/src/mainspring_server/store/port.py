@@ -20,6 +20,7 @@ from ..domain.task import (
     Beat,
     BeatAnswer,
     Grant,
+    Handed,
     Inserted,
     LeaseRef,
     NewTask,
@@ -28,7 +29,9 @@ from ..domain.task import (
     Status,
     Success,
     Task,
+    Waiting,
     Want,
+    Written,
 )
 
 
@@ -207,13 +210,14 @@ class TaskStore(Protocol):
         first from priorities >= 4, every 32nd first from priorities >= 7; the rest as usual.
         """
 
-    async def succeed(self, results: Sequence[Success]) -> list[bool]:
+    async def succeed(self, results: Sequence[Success]) -> list[Written]:
         """RUNNING -> SUCCEEDED where version = token: version + 1, outcome, completed_at = now,
-        outcome_token = token, outcome_by = WORKER_SUCCEEDED, next_check_at NULL. True if applied.
+        outcome_token = token, outcome_by = WORKER_SUCCEEDED, next_check_at NULL; with dependents
+        next_check_at = now + grace instead, and the answer is TELL.
         """
 
-    async def apply(self, changes: Sequence[Change]) -> list[bool]:
-        """The general conditional write (see Change). True if applied.
+    async def apply(self, changes: Sequence[Change]) -> list[Written]:
+        """The general conditional write (see Change); terminal with dependents as in `succeed`.
 
         Where the new status is READY, published_at = now as well.
         """
@@ -253,6 +257,46 @@ class TaskStore(Protocol):
 
     async def republish(self, ids: Sequence[tuple[bytes, int]]) -> list[ReadyRef | None]:
         """(task_id, version): set published_at = now on rows still READY in that version; not version."""
+
+
+class Edges(Protocol):
+    """Dependencies: rows (downstream, predecessor, outcome); the outcome is NULL until it is known.
+
+    A predecessor that is the target of an edge has `has_dependents` set, and its end keeps a
+    `next_check_at` until `told` clears it, so a crash in between is replayed by the sweeper.
+    """
+
+    async def insert_graph(self, tasks: Sequence[NewTask]) -> list[Inserted]:
+        """Insert tasks with their edges, all or nothing.
+
+        Predecessors are tasks of the batch or existing ones of the same namespace. The existing
+        ones are locked in id order by setting has_dependents (also where it is set already),
+        before anything is inserted; the edges to those that are terminal get their outcome at
+        once. An unknown or foreign one raises NotFound PREDECESSOR_NOT_FOUND with `task_id` in
+        the metadata, a schedule's id FailedPrecondition PREDECESSOR_IS_SCHEDULE (none in a store
+        without schedules). CREATED tasks are stored as such whatever their edges say: the caller
+        settles them next. Idempotency keys: all EXISTING if every key is known with its request,
+        else AlreadyExists IDEMPOTENCY_KEY_REUSED if any is known.
+        """
+
+    async def resolve(
+        self, predecessors: Sequence[bytes], after: bytes | None, limit: int
+    ) -> list[Waiting]:
+        """Write the outcome of terminal predecessors into the edges to them, and answer who waits.
+
+        At most `limit` dependents that are CREATED, by id, from above `after` on; their rows are
+        locked in id order before their edges are marked and counted, so that of two predecessors
+        that end together one sees both. Repeats are harmless.
+        """
+
+    async def waiting(self, ids: Sequence[bytes]) -> list[Waiting]:
+        """Those of `ids` that are CREATED, counted after marking edges whose predecessor is terminal."""
+
+    async def told(self, ids: Sequence[bytes]) -> None:
+        """Terminal tasks whose dependents have all been told: next_check_at NULL, version stays."""
+
+    async def predecessors(self, ids: Sequence[bytes]) -> dict[bytes, list[Handed]]:
+        """Per task that has predecessors: what each of them hands over, in id order."""
 
 
 class TaskQueries(Protocol):
@@ -308,7 +352,7 @@ class ShardLeases(Protocol):
         """All unexpired leases whose name begins so."""
 
 
-class Store(TaskStore, TaskQueries, QueueStore, ShardLeases, Protocol):
+class Store(TaskStore, Edges, TaskQueries, QueueStore, ShardLeases, Protocol):
     """Everything of one database, opened and closed together."""
 
     async def open(self) -> None:

@@ -9,11 +9,11 @@ after its own start or after the store was away: a worker could not have beaten 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..clock import Clock
-from ..domain.checks import Finding, examine
+from ..domain.checks import GRACE_MS, Finding, examine
 from ..domain.task import ReadyRef, Status, Task
 from ..engine import Engine
 from ..service import Service
@@ -128,33 +128,37 @@ class SweepService(Service):
 
     async def _handle(self, rows: Sequence[Task], now: int) -> None:
         deep = await self._deep_lanes(rows)
-        overdue: list[bytes] = []
-        unclaimed: list[tuple[Task, int]] = []
-        expired: list[tuple[Task, Finding]] = []
+        found: dict[Finding, list[Task]] = {}
         moved: list[tuple[bytes, int, int]] = []
         for row in rows:
             finding, at = examine(row, now, backlog=row.lane in deep)
+            if finding is Finding.LEASE_EXPIRED and now < self._hold_until:
+                finding, at = Finding.HEALTHY, self._hold_until
+            found.setdefault(finding, []).append(row)
             if finding is Finding.OVERDUE:
-                overdue.append(row.task_id)
                 moved.append((row.task_id, row.version + 1, now + 1))  # READY: check it next
-            elif finding is Finding.UNCLAIMED:
-                unclaimed.append((row, at))
-            elif finding is Finding.LEASE_EXPIRED and now < self._hold_until:
-                moved.append((row.task_id, row.version, self._hold_until))
             elif finding in _EXPIRIES:
-                expired.append((row, finding))
                 # refused if a late beat revived the lease: then it is met again
                 moved.append((row.task_id, row.version, now + self._settings.interval_ms))
             else:
-                moved.append((row.task_id, row.version, max(at, now + 1)))
-        if overdue:
-            await self._engine.make_ready(overdue)
-        if unclaimed:
-            await self._repair(unclaimed, moved)
+                moved.append((row.task_id, row.version, max(at, now + GRACE_MS // 2)))
+        await self._act(found)
+        await self._store.defer(moved)
+
+    async def _act(self, found: Mapping[Finding, Sequence[Task]]) -> None:
+        """Take the steps that were lost."""
+        engine = self._engine
+        if overdue := found.get(Finding.OVERDUE):
+            await engine.make_ready([row.task_id for row in overdue])
+        if unclaimed := found.get(Finding.UNCLAIMED):
+            await self._repair(unclaimed)
+        expired = [(row, kind) for kind in _EXPIRIES for row in found.get(kind, ())]
         if expired:
-            await self._engine.expire(expired)
-        if moved:
-            await self._store.defer(moved)
+            await engine.expire(expired)
+        if waiting := found.get(Finding.WAITING):
+            await engine.settle(await engine.store.waiting([row.task_id for row in waiting]))
+        if ended := found.get(Finding.FINISHED):
+            engine.replay([row.task_id for row in ended])
 
     async def _deep_lanes(self, rows: Sequence[Task]) -> set[str]:
         lanes = sorted({row.lane for row in rows if row.status is Status.READY})
@@ -163,17 +167,14 @@ class SweepService(Service):
         depth = await self._engine.queue.backlog(lanes)
         return {lane for lane, count in depth.items() if count > BACKLOG_ROWS}
 
-    async def _repair(
-        self, rows: Sequence[tuple[Task, int]], moved: list[tuple[bytes, int, int]]
-    ) -> None:
+    async def _repair(self, rows: Sequence[Task]) -> None:
         """Publish again what the ready queue has lost; the rest is looked at later."""
         refs = [
             ReadyRef(r.task_id, r.version, r.lane, r.priority, r.due_at, r.published_at or 0)
-            for r, _ in rows
+            for r in rows
         ]
         lost = await self._engine.queue.lost(refs)
-        again = [row for (row, _), gone in zip(rows, lost, strict=True) if gone]
+        again = [row for row, gone in zip(rows, lost, strict=True) if gone]
         if again:
             log.info("%d ready tasks were lost on the way and are published again", len(again))
             await self._engine.republish(again)
-        moved += [(row.task_id, row.version, at) for row, at in rows]

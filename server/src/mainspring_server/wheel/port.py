@@ -17,8 +17,9 @@ from ..store.port import DueEntry
 class Wheel(Protocol):
     """Entries are (due_at ms, priority, task_id); all calls are batches."""
 
-    rung: str
-    """`polled` or `redis`, as GetServerInfo shows it."""
+    @property
+    def rung(self) -> str:
+        """`polled` or `redis`, as GetServerInfo shows it."""
 
     changed: asyncio.Event
     """Set when an entry may now be the soonest; the caller clears it before it peeks."""

@@ -54,6 +54,7 @@ class Cluster:
         self._connections: dict[tuple[str, int, str], Any] = {}
         self._locks: dict[tuple[str, int, str], asyncio.Lock] = {}
         self._refused: dict[tuple[str, int], tuple[int, int, str]] = {}  # retry at, pause, why
+        self._closing: set[asyncio.Future[None]] = set()
         self._controller = -1
         self._coordinators: dict[str, int] = {}
         self._closed = False
@@ -63,11 +64,11 @@ class Cluster:
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
-        closing = [connection.close() for connection in self._connections.values()]
+        for connection in self._connections.values():
+            self._part(connection)
         self._connections.clear()
-        waiting = [future for future in closing if future is not None]
-        if waiting:
-            await asyncio.wait(waiting, timeout=self._timeout_ms / 1000)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=self._timeout_ms / 1000)
 
     # --- Requests -----------------------------------------------------------------------------
 
@@ -181,13 +182,22 @@ class Cluster:
             self._refused[host, port] = (self._clock.monotonic() + pause, pause, why)
             raise unavailable(f"at {host}:{port} cannot be reached", why) from error
         self._refused.pop((host, port), None)
+        if self._closed:  # meanwhile
+            self._part(connection)
+            raise unavailable("is closed")
         self._connections[key] = connection
         return connection
 
     def _drop(self, key: tuple[str, int, str], connection: Any) -> None:
         if self._connections.get(key) is connection:
             del self._connections[key]
-        connection.close()
+        self._part(connection)
+
+    def _part(self, connection: Any) -> None:
+        closed = connection.close()
+        if closed is not None and not closed.done():
+            self._closing.add(closed)
+            closed.add_done_callback(self._closing.discard)
 
 
 def _address(text: str) -> tuple[str, int]:

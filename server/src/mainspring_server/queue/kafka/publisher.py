@@ -18,7 +18,6 @@ from .topics import LaneBand, Topics
 log = logging.getLogger(__name__)
 
 _PAUSE_MS = 100
-_ROUNDS = 3
 
 
 class Publisher:
@@ -43,7 +42,7 @@ class Publisher:
             left.setdefault((ref.lane, band_of(ref.priority)), []).append(ref)
         until = self._clock.monotonic() + self._delivery_ms
         errors: dict[LaneBand, Exception] = {}
-        for _ in range(_ROUNDS):
+        while left:
             errors = await self._round(left)
             left = {pair: left[pair] for pair, error in errors.items() if _passing(error)}
             if not left or self._clock.monotonic() + _PAUSE_MS >= until:

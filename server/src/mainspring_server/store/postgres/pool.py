@@ -63,6 +63,8 @@ _AWAY = (
     asyncpg.InsufficientResourcesError,  # too many connections, disk full, out of memory
     asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InvalidCatalogNameError,  # no such database, or not yet
+    asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby that has not been promoted yet
 )
 

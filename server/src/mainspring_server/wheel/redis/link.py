@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ...clock import Clock
 from ...domain.errors import FailedPrecondition, MainspringError
 from .door import Door
+from .ending import end
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +77,7 @@ class Link:
 
     async def _end(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
             self._task = None
         self.available = False
 
@@ -106,15 +106,13 @@ class Link:
             await self._lost.wait()
             return
         listener = asyncio.create_task(self._door.listen(self._channel, self._up, self._receive))
-        lost = asyncio.create_task(self._lost.wait())
+        listener.add_done_callback(lambda _: self._lost.set())
         try:
-            await asyncio.wait({listener, lost}, return_when=asyncio.FIRST_COMPLETED)
+            await self._lost.wait()
             if listener.done():
                 listener.result()
         finally:
-            for task in (listener, lost):
-                task.cancel()
-            await asyncio.gather(listener, lost, return_exceptions=True)
+            await end(listener)
 
     def _up(self) -> None:
         self._refusal = None

@@ -15,6 +15,7 @@ from ...clock import Clock
 from ...domain.errors import Unavailable
 from ...store.port import DueEntry
 from ..hierarchy import Level, slot_of
+from .ending import end
 from .keys import Place
 from .slots import Member, Slots
 from .times import LATE_MS, LEAD_MS, NEAR_MS, second_of
@@ -72,8 +73,7 @@ class Outbox:
     async def stop(self) -> None:
         """Send what there is, if Redis takes it, and end."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
             self._task = None
             await self.flush(everything=True)
 

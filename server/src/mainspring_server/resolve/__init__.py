@@ -1,0 +1,1 @@
+"""Telling dependents: releases or cancels what waits for tasks that have ended."""

@@ -1,0 +1,62 @@
+"""Tells the dependents of tasks that have ended, on the node that ended them.
+
+After the commit, in bounded batches, and again as often as it takes: the end of a task with
+dependents keeps its `next_check_at` until all of them are told, so the sweeper of any node replays
+what a crash left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from ..clock import Clock
+from ..engine import Engine
+from ..service import Service
+from ..store.port import Edges
+
+log = logging.getLogger(__name__)
+
+BATCH = 200
+"""Predecessors at a time."""
+
+PAGE = 1_000
+"""Dependents at a time."""
+
+
+class Resolver(Service):
+    """Works off what the engine says has ended; idle it costs nothing."""
+
+    name = "resolve"
+
+    def __init__(self, engine: Engine, store: Edges, clock: Clock) -> None:
+        super().__init__(clock)
+        self._engine = engine
+        self._store = store
+        self._ended: dict[bytes, None] = {}  # a set in the order of ending
+        engine.effects.ended.append(self.tell)
+
+    def tell(self, ids: Sequence[bytes]) -> None:
+        """These are terminal and have dependents; a repeat is harmless."""
+        self._ended.update(dict.fromkeys(ids))
+        self.wake.set()
+
+    async def run_once(self) -> int | None:
+        """Tell the dependents of one batch."""
+        batch = list(self._ended)[:BATCH]
+        if not batch:
+            return None
+        await self._resolve(batch)
+        for task_id in batch:
+            self._ended.pop(task_id, None)
+        return self.clock.now() if self._ended else None
+
+    async def _resolve(self, batch: Sequence[bytes]) -> None:
+        after: bytes | None = None
+        while True:
+            rows = await self._store.resolve(batch, after, PAGE)
+            await self._engine.settle(rows)
+            if len(rows) < PAGE:
+                break
+            after = rows[-1].task.task_id
+        await self._store.told(batch)
