@@ -51,7 +51,7 @@ def open_store(settings: Settings, clock: Clock) -> Store:
 
     return PostgresStore(
         settings.store,
-        ready_index=settings.queue is None,
+        ready_index=settings.queue is None or settings.wheel is None,
         period_days=settings.partition_days,
     )
 

@@ -12,7 +12,17 @@ from typing import Annotated
 
 import typer
 
-from . import changing, migrating, operating, reading, serving, submitting, watching, working
+from . import (
+    changing,
+    migrating,
+    operating,
+    previewing,
+    reading,
+    serving,
+    submitting,
+    watching,
+    working,
+)
 from .exits import CliError, ExitCode
 from .options import JsonOption, RootServerOption, Shared, shared
 from .output import print_json, print_line, print_note
@@ -44,6 +54,7 @@ app.command(rich_help_panel=_TASKS)(reading.explain)
 app.command(rich_help_panel=_TASKS)(changing.cancel)
 app.command(rich_help_panel=_TASKS)(changing.retry)
 app.command(rich_help_panel=_TASKS)(changing.reschedule)
+app.command(rich_help_panel=_TASKS)(previewing.preview)
 app.add_typer(operating.queues, name="queues", rich_help_panel=_OPERATION)
 app.command(rich_help_panel=_OPERATION)(operating.workers)
 app.command(rich_help_panel=_OPERATION)(operating.info)

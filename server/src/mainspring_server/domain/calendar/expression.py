@@ -87,7 +87,7 @@ def resolve(text: str, schedule_id: bytes) -> str:
         InvalidArgument: CRON_INVALID, where the shape is wrong; what `_read` finds comes later.
     """
     if len(text) > LONGEST:
-        _refuse(f"an expression has at most {LONGEST} characters, this has {len(text)}")
+        _refuse(f"has {len(text)} characters; expected at most {LONGEST}")
     if not text.isascii():
         _refuse("has characters outside ASCII")
     parts = text.upper().split()

@@ -29,7 +29,7 @@ class Instants(Protocol):
     def effect_at(self, nominal_at: int) -> DstEffect:
         """What a clock change did to this nominal time."""
 
-    def skipped_between(self, after: int, until: int) -> Iterator[int]:
+    def skipped_between(self, after: int, until: int, /) -> Iterator[int]:
         """The ends of the gaps in (after, until] that swallowed a nominal time."""
 
 
@@ -60,7 +60,7 @@ class CronInstants:
             stretch = stretches[index]
             if second <= stretch.start:
                 second = stretch.start
-                if self._after_gap and self._in_gap(stretch):
+                if self._after_gap and self._in_gap(stretch, searched, match):
                     return second * _MS
             local = max(second + stretch.offset, self._begin(stretch))
             # What was found from further back still is the first match from here.
@@ -115,11 +115,14 @@ class CronInstants:
             if stretch.start * _MS > after and self._in_gap(stretch):
                 yield stretch.start * _MS
 
-    def _in_gap(self, stretch: Stretch) -> bool:
-        """Whether a local time of the gap before the stretch matches."""
+    def _in_gap(self, stretch: Stretch, searched: int = 1, known: int = 0) -> bool:
+        """Whether a local time of the gap before the stretch matches.
+
+        `known` is the first match from `searched` on, where the caller has looked.
+        """
         if stretch.seen >= stretch.local_start:
             return False
-        match = self._wall.next(stretch.seen)
+        match = known if searched <= stretch.seen <= known else self._wall.next(stretch.seen)
         return match is not None and match < stretch.local_start
 
     def _begin(self, stretch: Stretch) -> int:
@@ -182,7 +185,7 @@ class EveryInstants:
         stretch = self._zone.stretches[self._zone.index_at(second)]
         return _repetition(stretch, second + stretch.offset)
 
-    def skipped_between(self, after: int, until: int) -> Iterator[int]:
+    def skipped_between(self, _after: int, _until: int, /) -> Iterator[int]:
         """None: an interval runs through real time."""
         yield from ()
 

@@ -34,11 +34,11 @@ _WAITING = (f"{_INSERT})", f"{_DEFAULT_VALUES})")
 _READY = (f"{_INSERT}, ready_at, published_at)", f"{_DEFAULT_VALUES}, ?, ?)")
 _EXTRAS = (
     "queue_ms, run_ms, total_ms, labels, trace_context, retry_of, schedule_id, nominal_at, "
-    "deadline_at"
+    "deadline_at, rule, delay_after_ms, graph_id, local_ref"
 )
 _FULL = (
     f"{_INSERT}, ready_at, published_at, {_EXTRAS})",
-    f"{_VALUES}{', ?' * 15})",
+    f"{_VALUES}{', ?' * 19})",
 )
 _PAYLOAD = ("INSERT INTO payloads (seq, kind, body)", "(?, ?, ?)")
 _INSERT_METADATA = "INSERT INTO payloads (seq, kind, body, metadata) VALUES (?, ?, ?, ?)"
@@ -54,7 +54,7 @@ def insert(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[I
     if all(task.idempotency is None for task in tasks):
         db.execute("SAVEPOINT first_try")
         try:
-            _store(db, now, tasks)
+            store_rows(db, now, tasks)
         except sqlite3.IntegrityError:  # a repeated id: look at each
             db.execute("ROLLBACK TO first_try")
         else:
@@ -70,7 +70,7 @@ def insert(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[I
 
 def _insert_each(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[Inserted]:
     """One after the other: a key or an id of the batch binds the items behind it."""
-    holders = _holders(db, now, tasks)
+    holders = holders_of(db, now, tasks)
     ids = [task.task_id for task in tasks] + [task_id for _, task_id in holders.values()]
     standing = {
         row[0]: (Status(row[1]), row[2])
@@ -93,15 +93,20 @@ def _insert_each(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> 
                 if key is not None:
                     holders[key.digest] = (key.request_hash, task_id)
         answers.append(Inserted(state, task_id, *standing[task_id]))
-    _store(db, now, fresh)
-    keyed = sorted(
-        (task.idempotency, task.task_id) for task in fresh if task.idempotency is not None
-    )
-    db.executemany(_TAKE_KEY, (_key_row(key, task_id) for key, task_id in keyed))
+    store_rows(db, now, fresh)
+    take_keys(db, fresh)
     return answers
 
 
-def _holders(
+def take_keys(db: sqlite3.Connection, tasks: Sequence[NewTask]) -> None:
+    """Note the keys of tasks that are being inserted, in digest order."""
+    keyed = sorted(
+        (task.idempotency, task.task_id) for task in tasks if task.idempotency is not None
+    )
+    db.executemany(_TAKE_KEY, (_key_row(key, task_id) for key, task_id in keyed))
+
+
+def holders_of(
     db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]
 ) -> dict[bytes, tuple[bytes, bytes]]:
     """Digest -> (request hash, task id) of the keys that are taken."""
@@ -118,7 +123,8 @@ def _key_row(key: IdempotencyKey, task_id: bytes) -> Row:
     return key.digest, key.request_hash, task_id, key.expires_at
 
 
-def _store(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> None:
+def store_rows(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> None:
+    """Insert rows and payloads as they are."""
     seq = db.execute("SELECT coalesce(max(seq), 0) FROM tasks").fetchone()[0]
     ready: list[Row] = []
     waiting: list[Row] = []
@@ -160,6 +166,8 @@ def _is_plain(task: NewTask) -> bool:
         and task.schedule_id is None
         and task.nominal_at is None
         and task.deadline_at is None
+        and task.graph_id is None
+        and task.waits is None
     )
 
 
@@ -192,4 +200,8 @@ def _full_row(seq: int, task: NewTask, now: int) -> Row:
         task.schedule_id,
         task.nominal_at,
         task.deadline_at,
+        None if task.waits is None else int(task.waits.rule),
+        0 if task.waits is None else task.waits.delay_ms,
+        task.graph_id,
+        task.local_ref,
     )

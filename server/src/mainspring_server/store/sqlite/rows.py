@@ -15,6 +15,7 @@ from ...domain.task import (
     OutcomeBy,
     Payload,
     PayloadKind,
+    Rule,
     Status,
     Task,
     Timeouts,
@@ -28,7 +29,8 @@ TASK_COLUMNS = (
     "attempts, lost_grants, ready_at, started_at, completed_at, deadline_at, next_check_at, "
     "published_at, worker_id, lease_expires_at, lease_acked, progress, progress_message, "
     "checkpoint, outcome, outcome_token, outcome_by, error_type, error_message, status_reason, "
-    "labels, trace_context, retry_of, schedule_id, nominal_at"
+    "labels, trace_context, retry_of, schedule_id, nominal_at, rule, delay_after_ms, "
+    "has_dependents, graph_id, local_ref"
 )
 """In the order of the fields of Task, the policies spread out."""
 
@@ -66,6 +68,9 @@ def to_task(row: Row, payload: Payload | None = None) -> Task:
     )
     task = Task(*fields)
     task.lease_acked = bool(task.lease_acked)
+    task.has_dependents = bool(task.has_dependents)
+    if task.rule is not None:
+        task.rule = Rule(task.rule)
     if task.outcome_by is not None:
         task.outcome_by = OutcomeBy(task.outcome_by)
     return task

@@ -47,7 +47,12 @@ CREATE TABLE tasks (
     trace_context TEXT,
     retry_of BLOB,
     schedule_id BLOB,
-    nominal_at INTEGER
+    nominal_at INTEGER,
+    rule INTEGER,
+    delay_after_ms INTEGER NOT NULL DEFAULT 0,
+    has_dependents INTEGER NOT NULL DEFAULT 0,
+    graph_id BLOB,
+    local_ref TEXT
 ) STRICT;
 
 -- The claim takes a lane's tasks from here in the order of the index.
@@ -59,6 +64,9 @@ CREATE INDEX tasks_checks ON tasks (next_check_at, task_id) WHERE next_check_at 
 -- Lists by create_time, and retention, which begins with the oldest.
 CREATE INDEX tasks_created ON tasks (created_at);
 CREATE INDEX tasks_schedule ON tasks (schedule_id) WHERE schedule_id IS NOT NULL;
+CREATE INDEX tasks_graph ON tasks (graph_id) WHERE graph_id IS NOT NULL;
+-- A batch of ends asks here who has dependents; empty where there are no graphs.
+CREATE INDEX tasks_parents ON tasks (task_id) WHERE has_dependents = 1;
 CREATE INDEX tasks_retry_of ON tasks (retry_of) WHERE retry_of IS NOT NULL;
 
 -- Apart from the row that every transition rewrites; only where there is one.
@@ -81,6 +89,15 @@ CREATE TABLE task_attempts (
     error_message TEXT,
     PRIMARY KEY (task_id, attempt, token)
 ) STRICT, WITHOUT ROWID;
+
+-- An edge's outcome is NULL until the predecessor is terminal and the edge was told.
+CREATE TABLE task_dependencies (
+    downstream BLOB NOT NULL,
+    predecessor BLOB NOT NULL,
+    outcome INTEGER,
+    PRIMARY KEY (downstream, predecessor)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX task_dependents ON task_dependencies (predecessor, downstream);
 
 CREATE TABLE idempotency_keys (
     digest BLOB PRIMARY KEY,

@@ -15,6 +15,7 @@ from ...domain.task import (
     Beat,
     BeatAnswer,
     Grant,
+    Handed,
     Inserted,
     LeaseRef,
     NewTask,
@@ -22,7 +23,9 @@ from ...domain.task import (
     ReadyRef,
     Success,
     Task,
+    Waiting,
     Want,
+    Written,
 )
 from ..port import (
     DueDigest,
@@ -34,7 +37,7 @@ from ..port import (
     ShardLease,
     WorkerRow,
 )
-from . import claims, insert, ownership, queries, retention, transitions, waiting
+from . import claims, edges, insert, ownership, queries, retention, transitions, waiting
 from .connection import FileLock, is_operational, open_reader, open_writer, unavailable
 from .threads import SerialThread
 from .writer import Work, Writer
@@ -136,13 +139,13 @@ class SqliteStore:
         room = sum(seat.room for want in wants for seat in want.seats)
         return await self._write(lambda db, now: claims.claim_lanes(db, now, wants, turn), room)
 
-    async def succeed(self, results: Sequence[Success]) -> list[bool]:
+    async def succeed(self, results: Sequence[Success]) -> list[Written]:
         """See TaskStore."""
         return await self._write(
             lambda db, now: transitions.succeed(db, now, results), len(results)
         )
 
-    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+    async def apply(self, changes: Sequence[Change]) -> list[Written]:
         """See TaskStore."""
         return await self._write(lambda db, now: transitions.apply(db, now, changes), len(changes))
 
@@ -177,6 +180,30 @@ class SqliteStore:
     async def republish(self, ids: Sequence[tuple[bytes, int]]) -> list[ReadyRef | None]:
         """See TaskStore."""
         return await self._write(lambda db, now: waiting.republish(db, now, ids), len(ids))
+
+    # --- Edges ---
+
+    async def insert_graph(self, tasks: Sequence[NewTask]) -> list[Inserted]:
+        """See Edges."""
+        return await self._write(lambda db, now: edges.insert_graph(db, now, tasks), len(tasks))
+
+    async def resolve(
+        self, predecessors: Sequence[bytes], after: bytes | None, limit: int
+    ) -> list[Waiting]:
+        """See Edges."""
+        return await self._write(lambda db, _: edges.resolve(db, predecessors, after, limit), limit)
+
+    async def waiting(self, ids: Sequence[bytes]) -> list[Waiting]:
+        """See Edges."""
+        return await self._write(lambda db, _: edges.waiting(db, ids), len(ids))
+
+    async def told(self, ids: Sequence[bytes]) -> None:
+        """See Edges."""
+        await self._write(lambda db, _: edges.told(db, ids), len(ids))
+
+    async def predecessors(self, ids: Sequence[bytes]) -> dict[bytes, list[Handed]]:
+        """See Edges."""
+        return self._look_up(lambda db: edges.predecessors(db, ids))
 
     # --- TaskQueries ---
 

@@ -6,8 +6,10 @@ import sqlite3
 from collections.abc import Sequence
 from operator import itemgetter
 
+from ...domain.checks import GRACE_MS
 from ...domain.lifecycle import Change
 from ...domain.task import (
+    TERMINAL,
     Attempt,
     Beat,
     BeatAnswer,
@@ -16,13 +18,14 @@ from ...domain.task import (
     OutcomeBy,
     Status,
     Success,
+    Written,
 )
 from .rows import ATTEMPT_COLUMNS, Row, by_ids, update_by
 
 _SUCCEED = (
     "UPDATE tasks SET status = 5, version = version + 1, completed_at = ?, "
     f"outcome_token = version, outcome_by = {int(OutcomeBy.WORKER_SUCCEEDED)}, "
-    "next_check_at = NULL, lease_expires_at = NULL"
+    "next_check_at = CASE has_dependents WHEN 0 THEN NULL ELSE ? END, lease_expires_at = NULL"
 )
 # Without an outcome, all of one token at a time: most tasks succeed at the
 # first attempt, and so with the same one.
@@ -31,8 +34,9 @@ _SUCCEED_OUTCOME = f"{_SUCCEED}, outcome = ? WHERE task_id = ? AND version = ? A
 
 _APPLY = (
     "UPDATE tasks SET status = :status, version = version + 1, due_at = :due_at, "
-    "attempts = :attempts, lost_grants = :lost_grants, next_check_at = :next_check_at, "
-    "ready_at = :ready_at, completed_at = :completed_at, "
+    "attempts = :attempts, lost_grants = :lost_grants, deadline_at = coalesce(:deadline_at, deadline_at), "
+    "next_check_at = CASE WHEN :status >= 5 AND has_dependents = 1 THEN :tell_at "
+    "ELSE :next_check_at END, ready_at = :ready_at, completed_at = :completed_at, "
     "lease_expires_at = NULL, lease_acked = 0{more} WHERE task_id = :task_id "
     "AND version = :version AND CASE :guard WHEN 1 THEN lease_expires_at <= :now "
     "WHEN 2 THEN deadline_at <= :now ELSE 1 END"
@@ -42,6 +46,8 @@ _OUTCOME = (
     "error_message = :error_message, status_reason = :status_reason"
 )
 _PUBLISHED = ", published_at = :now"
+
+_PARENTS = "SELECT task_id FROM tasks INDEXED BY tasks_parents"
 
 _ADD_ATTEMPT = (
     f"INSERT OR IGNORE INTO task_attempts ({ATTEMPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -60,8 +66,25 @@ _LOST = BeatAnswer(BeatState.LOST, 0)
 _CANCEL_REQUESTED = BeatAnswer(BeatState.CANCEL_REQUESTED, 0)
 
 
-def succeed(db: sqlite3.Connection, now: int, results: Sequence[Success]) -> list[bool]:
+def succeed(db: sqlite3.Connection, now: int, results: Sequence[Success]) -> list[Written]:
     """See TaskStore.succeed."""
+    done = _succeed(db, now, results)
+    parents = _parents(db, [r.task_id for r, ok in zip(results, done, strict=True) if ok])
+    return [_written(r.task_id, parents, ok) for r, ok in zip(results, done, strict=True)]
+
+
+def _parents(db: sqlite3.Connection, ids: Sequence[bytes]) -> set[bytes]:
+    """Those that have dependents to be told."""
+    return {row[0] for row in by_ids(db, _PARENTS, ids, column="has_dependents = 1 AND task_id")}
+
+
+def _written(task_id: bytes, parents: set[bytes], applied: bool) -> Written:
+    if not applied:
+        return Written.STALE
+    return Written.TELL if task_id in parents else Written.APPLIED
+
+
+def _succeed(db: sqlite3.Connection, now: int, results: Sequence[Success]) -> list[bool]:
     db.execute("SAVEPOINT first_try")
     if _succeed_all(db, now, results) == len(results):
         db.execute("RELEASE first_try")
@@ -83,15 +106,15 @@ def _succeed_all(db: sqlite3.Connection, now: int, results: Sequence[Success]) -
         if outcome is None:
             plain.setdefault(token, []).append(key)
         else:
-            with_outcome.append((now, bytearray(outcome), key, token))
+            with_outcome.append((now, now + GRACE_MS, bytearray(outcome), key, token))
     for token, ids in plain.items():
-        applied += update_by(db, _SUCCEED_PLAIN, (now, token), ids)
+        applied += update_by(db, _SUCCEED_PLAIN, (now, now + GRACE_MS, token), ids)
     if with_outcome:
         applied += db.executemany(_SUCCEED_OUTCOME, with_outcome).rowcount
     return applied
 
 
-def apply(db: sqlite3.Connection, now: int, changes: Sequence[Change]) -> list[bool]:
+def apply(db: sqlite3.Connection, now: int, changes: Sequence[Change]) -> list[Written]:
     """See TaskStore.apply."""
     answers = []
     ended: list[Row] = []
@@ -105,7 +128,9 @@ def apply(db: sqlite3.Connection, now: int, changes: Sequence[Change]) -> list[b
         answers.append(applied)
     if ended:
         db.executemany(_ADD_ATTEMPT, ended)
-    return answers
+    pairs = list(zip(changes, answers, strict=True))
+    parents = _parents(db, [c.task_id for c, ok in pairs if ok and c.status in TERMINAL])
+    return [_written(c.task_id, parents, ok) for c, ok in pairs]
 
 
 def _change_values(change: Change, now: int) -> dict[str, object]:
@@ -118,6 +143,8 @@ def _change_values(change: Change, now: int) -> dict[str, object]:
         "attempts": change.attempts,
         "lost_grants": change.lost_grants,
         "next_check_at": change.next_check_at,
+        "tell_at": now + GRACE_MS,
+        "deadline_at": change.deadline_at,
         "ready_at": change.ready_at,
         "completed_at": change.completed_at,
         "outcome_by": None if by is None else int(by),
