@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -86,10 +87,10 @@ class Child:
         self.log.seek(0)
         return "\n".join(self.log.read().splitlines()[-30:])
 
-    def stop(self, *, signal_it: bool = True) -> None:
-        """End it: by SIGTERM, or by the end of its stdin."""
-        if signal_it:
-            self.process.terminate()
+    def stop(self, how: signal.Signals | None = signal.SIGTERM) -> None:
+        """End it: by a signal, or (None) by the end of its stdin."""
+        if how is not None:
+            self.process.send_signal(how)
         if self.process.stdin is not None:
             with suppress(BrokenPipeError):
                 self.process.stdin.close()

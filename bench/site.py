@@ -120,7 +120,7 @@ class Site:
     def stop_workers(self) -> None:
         """Drain the worker processes."""
         while self._workers:
-            self._workers.pop().stop(signal_it=False)
+            self._workers.pop().stop(None)
 
     # --- start and stop ---
 

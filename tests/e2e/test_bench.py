@@ -31,7 +31,7 @@ def measured(workload: str, *options: str) -> dict[str, Any]:
     done = bench(workload, *options)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert EVERYWHERE <= result.keys()
+    assert result.keys() >= EVERYWHERE
     assert result["succeeded"] == result["tasks"]
     assert result["synchronous_commit"] == "FULL"
     return result

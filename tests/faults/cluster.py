@@ -185,15 +185,15 @@ class Cluster:
         args = [COMMAND, "--server", servers, "worker", "load_worker:Loaded", "--slots", str(slots)]
         env = {"RECORD": str(record), "LOAD_TYPE": load.task_type}
         log = self.folder / f"{load.task_type}-{len(self.processes)}.log"
-        before = self.connected(load)
         process = Process(args, log, env, HERE)
         self.processes.append(process)
-        eventually(lambda: self.connected(load) > before, 30, "the worker is connected")
+        eventually(lambda: self._connected(process), 30, "the worker is connected")
         return process
 
-    def connected(self, load: Load) -> int:
-        """How many workers take this load, as the servers see it."""
-        return sum(load.task_type in worker.task_types for worker in self.client.workers())
+    def _connected(self, process: Process) -> bool:
+        # A killed one stays on the list for a while: its id tells it apart.
+        mark = f"-{process.child.pid}-"
+        return any(mark in worker.worker_id for worker in self.client.workers())
 
 
 def flush(wheel: str) -> None:

@@ -230,8 +230,10 @@ class Engine:
         now = self.clock.now()
         changes, before = [], {}
         for row in rows:
-            fate = evaluate(row.task.rule or Rule.ALL_SUCCEEDED, Outcomes(*row[1:5]))
-            if fate is not Fate.WAIT:
+            rule = row.task.rule or Rule.ALL_SUCCEEDED
+            fate = evaluate(rule, Outcomes(*row[1:5]))
+            late = rule is Rule.ALL_DONE_IN_TIME and row.task.due_at <= now
+            if fate is not Fate.WAIT and not late:
                 before[row.task.task_id] = row.task
                 run = fate is Fate.RUN
                 changes.append(

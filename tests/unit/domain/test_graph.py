@@ -32,9 +32,11 @@ TABLE = {
 @pytest.mark.parametrize(("statuses", "fates"), TABLE.items())
 def test_truth_table(statuses: tuple[Status, Status], fates: tuple[Fate, ...]) -> None:
     for order in (statuses, statuses[::-1]):
-        found = tuple(evaluate(rule, Outcomes.of(order)) for rule in Rule)
+        found = tuple(evaluate(rule, Outcomes.of(order)) for rule in PUBLISHED)
         assert found == fates
 
+
+PUBLISHED = [rule for rule in Rule if rule is not Rule.ALL_DONE_IN_TIME]
 
 outcomes = st.lists(st.sampled_from([S, F, C, W, None]), min_size=1, max_size=6)
 

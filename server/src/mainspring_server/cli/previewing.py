@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -93,7 +94,7 @@ def preview(
         return
     rows = [(fire.local_time, _utc(fire.nominal_at), _EFFECTS[fire.effect.value]) for fire in fires]
     print_table(("Time", "UTC", "Clock change"), rows, empty="No more times.")
-    if "H" in expression.upper().replace("THU", "").replace("MAR", "") and not schedule:
+    if re.search(r"(?:^|[\s,])H", expression.upper()) and not schedule:
         print_note("H depends on the schedule's id: name one with --schedule to see its times.")
 
 

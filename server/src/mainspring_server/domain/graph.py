@@ -43,7 +43,7 @@ def evaluate(rule: Rule, outcomes: Outcomes) -> Fate:
     waiting, succeeded, failed, cancelled = outcomes
     if rule is Rule.ALL_SUCCEEDED:
         return _fate(never=failed + cancelled > 0, run=waiting == 0)
-    if rule is Rule.ALL_DONE:
+    if rule in (Rule.ALL_DONE, Rule.ALL_DONE_IN_TIME):
         return _fate(never=False, run=waiting == 0)
     if rule is Rule.ANY_SUCCEEDED:
         return _fate(never=succeeded == 0 and waiting == 0, run=succeeded > 0)

@@ -63,13 +63,18 @@ class PayloadKind(IntEnum):
 
 
 class Rule(IntEnum):
-    """What must be true of the predecessors; the numbers are those of the proto."""
+    """What must be true of the predecessors; the numbers are those of the proto.
+
+    ALL_DONE_IN_TIME is ALL_DONE for an instance that may be skipped: it is released only before
+    its due time, afterwards its schedule's visit decides. Not in the proto.
+    """
 
     ALL_SUCCEEDED = 1
     ALL_DONE = 2
     ANY_SUCCEEDED = 3
     ANY_FAILED = 4
     NONE_FAILED = 5
+    ALL_DONE_IN_TIME = 6
 
 
 class Waits(NamedTuple):

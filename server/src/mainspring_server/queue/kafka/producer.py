@@ -38,6 +38,7 @@ _BATCH_BYTES = 1 << 20
 _ALL_REPLICAS = -1
 _NO_TIMEOUT = 2**31 - 1
 _DUPLICATE = 46
+_NO_ANSWER = -1
 
 Partition = tuple[bytes, int]  # topic id, number
 
@@ -66,7 +67,7 @@ class Producer:
         self._cluster = cluster
         self._delivery_ms = delivery_ms
         self._identity: _Identity | None = None
-        self._outboxes: dict[int, Batcher[Entry, None]] = {}
+        self._outboxes: dict[int, Batcher[Entry, Exception | None]] = {}
         self.records = 0
         """Records acknowledged since the start."""
         self.tasks = 0
@@ -86,17 +87,31 @@ class Producer:
         for outbox in list(self._outboxes.values()):
             await outbox.drain()
 
-    async def write(self, node: int, entries: Sequence[Entry]) -> list[None]:
-        """Requests to one broker. Raises Unavailable unless every entry is acknowledged."""
-        grouped: dict[Partition, list[Entry]] = {}
-        for entry in entries:
-            grouped.setdefault((entry.topic.topic_id, entry.partition), []).append(entry)
+    async def write(self, node: int, entries: Sequence[Entry]) -> list[Exception | None]:
+        """Requests to one broker; per entry None where acknowledged. Raises if nothing was."""
+        grouped: dict[Partition, list[int]] = {}
+        for index, entry in enumerate(entries):
+            grouped.setdefault((entry.topic.topic_id, entry.partition), []).append(index)
+        results: list[Exception | None] = [None] * len(entries)
         while grouped:
-            await self._request(node, {k: rows[:PARTITION_RECORDS] for k, rows in grouped.items()})
-            grouped = {k: left for k, rows in grouped.items() if (left := rows[PARTITION_RECORDS:])}
-        return [None] * len(entries)
+            part = {key: indexes[:PARTITION_RECORDS] for key, indexes in grouped.items()}
+            refused = await self._request(
+                node, {key: [entries[n] for n in indexes] for key, indexes in part.items()}
+            )
+            left: dict[Partition, list[int]] = {}
+            for key, indexes in grouped.items():
+                if key in refused:  # what comes after it would only arrive out of order
+                    for index in indexes:
+                        results[index] = refused[key]
+                elif len(indexes) > PARTITION_RECORDS:
+                    left[key] = indexes[PARTITION_RECORDS:]
+            grouped = left
+        return results
 
-    async def _request(self, node: int, grouped: dict[Partition, list[Entry]]) -> None:
+    async def _request(
+        self, node: int, grouped: dict[Partition, list[Entry]]
+    ) -> dict[Partition, Exception]:
+        """One request, one batch per partition; answers the partitions that refused theirs."""
         identity = await self._identify(node)
         batches = [
             (part[0].topic, (part[0].partition, _batch(part, identity, key)))
@@ -104,17 +119,30 @@ class Producer:
         ]
         request = ProduceRequest(None, _ALL_REPLICAS, self._delivery_ms, by_topic(batches))
         try:
-            await self._deliver(node, request)
+            codes = await self._deliver(node, request)
         except BaseException:
-            if self._identity is identity:
-                self._identity = None
+            self._disown(identity)
             raise
+        refused: dict[Partition, Exception] = {}
         for key, part in grouped.items():
-            identity.sequences[key] = identity.sequences.get(key, 0) + len(part)
-            self.records += len(part)
-            self.tasks += sum(entry.tasks for entry in part)
+            name, number = part[0].topic.name, key[1]
+            code = codes.get((name, number), _NO_ANSWER)
+            if code in (0, _DUPLICATE):
+                identity.sequences[key] = identity.sequences.get(key, 0) + len(part)
+                self.records += len(part)
+                self.tasks += sum(entry.tasks for entry in part)
+            else:
+                refused[key] = unavailable(f"refused a record for {name}/{number}", f"error {code}")
+        if refused:
+            self._disown(identity)
+        return refused
 
-    async def _deliver(self, node: int, request: ProduceRequest) -> None:
+    def _disown(self, identity: _Identity) -> None:
+        if self._identity is identity:
+            self._identity = None
+
+    async def _deliver(self, node: int, request: ProduceRequest) -> dict[tuple[str, int], int]:
+        """Kafka's codes by topic name and partition."""
         try:
             response = await self._cluster.send(node, request, PRODUCE)
         except Unavailable as error:
@@ -122,10 +150,9 @@ class Producer:
                 raise
             # most often an idle connection that the broker had closed; the broker drops a repeat
             response = await self._cluster.send(node, request, PRODUCE)
-        for name, partitions in response.topics:
-            for number, code, *_ in partitions:
-                if code not in (0, _DUPLICATE):
-                    raise unavailable(f"refused a record for {name}/{number}", f"error {code}")
+        return {
+            (name, part[0]): part[1] for name, partitions in response.topics for part in partitions
+        }
 
     async def _identify(self, node: int) -> _Identity:
         if self._identity is None:
@@ -146,7 +173,7 @@ class _Outbox:
         self._producer = producer
         self._node = node
 
-    async def write(self, entries: list[Entry]) -> list[None]:
+    async def write(self, entries: list[Entry]) -> list[Exception | None]:
         return await self._producer.write(self._node, entries)
 
 

@@ -23,7 +23,7 @@ _PAUSE_MS = 100
 class Publisher:
     """Publishes batches; each chunk goes to the next partition of its topic that has a leader.
 
-    A refused chunk is tried again, elsewhere, until the delivery timeout has passed: then publish
+    A chunk that was refused is tried again, elsewhere, until the delivery timeout has passed: then publish
     raises and the sweeper publishes what is still READY. One lane that cannot be written holds up
     no other.
     """
@@ -36,48 +36,58 @@ class Publisher:
         self._turns: dict[str, int] = {}
 
     async def publish(self, refs: Sequence[ReadyRef]) -> None:
-        """Write the tasks; raises the first error once the rest is written."""
+        """Write the tasks; raises what went wrong once the rest is written."""
         left: dict[LaneBand, list[ReadyRef]] = {}
         for ref in refs:
             left.setdefault((ref.lane, band_of(ref.priority)), []).append(ref)
         until = self._clock.monotonic() + self._delivery_ms
-        errors: dict[LaneBand, Exception] = {}
+        refused: list[Exception] = []
         while left:
-            errors = await self._round(left)
-            left = {pair: left[pair] for pair, error in errors.items() if _passing(error)}
-            if not left or self._clock.monotonic() + _PAUSE_MS >= until:
-                break
-            await self._clock.sleep_until(self._clock.now() + _PAUSE_MS)
-        for error in errors.values():
-            raise error
+            left, errors = await self._round(left)
+            refused += [error for error in errors if not isinstance(error, Unavailable)]
+            if left and self._clock.monotonic() + _PAUSE_MS >= until:
+                raise errors[-1]
+            if left:
+                await self._clock.sleep_until(self._clock.now() + _PAUSE_MS)
+        if refused:
+            raise refused[0]
 
-    async def _round(self, left: dict[LaneBand, list[ReadyRef]]) -> dict[LaneBand, Exception]:
-        """Write each lane and band once; answers those that failed."""
+    async def _round(
+        self, wanted: dict[LaneBand, list[ReadyRef]]
+    ) -> tuple[dict[LaneBand, list[ReadyRef]], list[Exception]]:
+        """Write each task once; answers those worth another try, and what went wrong."""
         try:
-            topics = await self._topics.ensure(left)
+            topics = await self._topics.ensure(wanted)
         except Unavailable as error:
-            return dict.fromkeys(left, error)
-        errors: dict[LaneBand, Exception] = {}
-        by_node: dict[int, list[tuple[LaneBand, Entry]]] = {}
-        for pair, refs in left.items():
+            return wanted, [error]
+        left: dict[LaneBand, list[ReadyRef]] = {}
+        errors: list[Exception] = []
+        by_node: dict[int, list[tuple[LaneBand, int, Entry]]] = {}
+        for pair, refs in wanted.items():
             topic = topics[pair]
             if isinstance(topic, MainspringError):
-                errors[pair] = topic
+                errors.append(topic)
+                if isinstance(topic, Unavailable):
+                    left[pair] = refs
                 continue
+            start = 0
             for value, published_at, tasks in chunks(refs):
                 number = self._partition(topic)
-                entry = Entry(topic, number, value, published_at, tasks)
                 node = topic.leaders[number] if number >= 0 else NO_LEADER
-                by_node.setdefault(node, []).append((pair, entry))
+                entry = Entry(topic, number, value, published_at, tasks)
+                by_node.setdefault(node, []).append((pair, start, entry))
+                start += tasks
         answers = await asyncio.gather(
-            *(self._producer.send(n, [entry for _, entry in rows]) for n, rows in by_node.items())
+            *(self._producer.send(n, [row[-1] for row in rows]) for n, rows in by_node.items())
         )
         for rows, results in zip(by_node.values(), answers, strict=True):
-            for (pair, _), result in zip(rows, results, strict=True):
+            for (pair, start, entry), result in zip(rows, results, strict=True):
                 if result is not None:
-                    errors[pair] = result
-        self._topics.forget({self._topics.name(*pair) for pair in errors})
-        return errors
+                    errors.append(result)
+                    if isinstance(result, Unavailable):
+                        left.setdefault(pair, []).extend(wanted[pair][start : start + entry.tasks])
+        self._topics.forget({self._topics.name(*pair) for pair in left})
+        return left, errors
 
     def _partition(self, topic: Topic) -> int:
         """The next partition in turn that can be written; -1 if none can."""
@@ -92,8 +102,3 @@ class Publisher:
                 self._turns[topic.name] = (number + 1) % count
                 return number
         return -1
-
-
-def _passing(error: Exception) -> bool:
-    """True where trying again at once may help: not for a limit."""
-    return isinstance(error, Unavailable) or not isinstance(error, MainspringError)
