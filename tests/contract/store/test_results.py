@@ -100,7 +100,11 @@ async def test_failure_goes_back_to_pending_with_its_attempt(store: Store, kit: 
     assert (stored.due_at, stored.next_check_at) == (change.due_at, change.next_check_at)
     assert (stored.outcome_by, stored.outcome_token) == (OutcomeBy.WORKER_FAILED, grant.token)
     assert (stored.error_type, stored.error_message) == ("ValueError", "boom")
-    assert (stored.lease_expires_at, stored.lease_acked, stored.worker_id) == (None, False, grant.worker_id)
+    assert (stored.lease_expires_at, stored.lease_acked, stored.worker_id) == (
+        None,
+        False,
+        grant.worker_id,
+    )
     assert (stored.ready_at, stored.completed_at) == (None, None)
     (attempt,) = await store.attempts(grant.task_id, 0, 10)
     assert attempt == change.attempt

@@ -10,7 +10,7 @@ from mainspring.v1 import task_pb2, task_requests_pb2
 
 from ..admission.limits import MIB, Limits
 from ..clock import Clock
-from ..domain.errors import AlreadyExists, InvalidArgument, MainspringError
+from ..domain.errors import AlreadyExists, InvalidArgument, MainspringError, Unavailable
 from ..domain.task import Inserted, InsertState, NewTask, Status
 from ..engine import Engine
 from ..ids import mint, text_of
@@ -54,7 +54,11 @@ class Submissions:
         self._check(request)
         read = await self._read(request.requests, namespace, trace)
         tasks = [item for item in read if isinstance(item, NewTask)]
-        answers = iter(await self._engine.submit(tasks))
+        answered = await self._engine.submit(tasks)
+        if answered and all(isinstance(answer, Unavailable) for answer in answered):
+            # Nothing was taken: as an error of the call its client repeats it when that is safe.
+            raise answered[0]  # type: ignore[misc]
+        answers = iter(answered)
         response = task_requests_pb2.SubmitBatchResponse()
         results = response.results
         for item in read:

@@ -50,6 +50,7 @@ class Visit:
 
     @property
     def now(self) -> int:
+        """The store's time of this visit."""
         return self.view.now
 
     def close(self, row: LedgerRow, outcome: Outcome, reason: str | None = None) -> None:

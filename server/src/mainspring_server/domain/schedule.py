@@ -128,8 +128,8 @@ class Schedule:
 class LedgerRow:
     """One nominal time; unique by (schedule, source, nominal time, sequence).
 
-    `sequence` is 0 for cron and backfill; triggers of one millisecond differ by it. `task_id` is
-    the instance's first task, None where none was made.
+    `sequence` is 0 for cron, the moment of asking for a backfill, random for a trigger. `task_id`
+    is the instance's first task, None where none was made.
     """
 
     schedule_id: bytes

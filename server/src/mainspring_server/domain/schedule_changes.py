@@ -64,10 +64,8 @@ def trigger(view: View, mint: Mint, overlap: Overlap | None) -> Plan:
     """An extra instance now, beside the series; the answer is its row."""
     visit = begin(view, mint)
     settle(visit)
-    taken = {
-        r.sequence for r, _ in view.open if (r.nominal_at, r.source) == (visit.now, Source.TRIGGER)
-    }
-    slot = Slot(visit.now, visit.now, Source.TRIGGER, max(taken, default=-1) + 1)
+    sequence = int.from_bytes(mint(1)[0][9:], "big")  # two of one millisecond differ
+    slot = Slot(visit.now, visit.now, Source.TRIGGER, sequence)
     visit.plan.answer = add(visit, slot, overlap or Overlap.ALLOW_ALL)
     return finish(visit)
 

@@ -203,6 +203,21 @@ class Waiting(NamedTuple):
     culprit: bytes | None
 
 
+class Edge(NamedTuple):
+    """One dependency; the outcome is None until the dependent was told of the predecessor's end."""
+
+    downstream: bytes
+    predecessor: bytes
+    outcome: Status | None
+
+
+HANDED_BYTES = 1 << 20
+"""What the predecessors of one task may hand over in all."""
+
+HANDED_OVERHEAD = 128
+"""What one of them counts for beside its outcome: id, name and status."""
+
+
 class Handed(NamedTuple):
     """What a predecessor hands to a dependent: id, name in the graph, status, small outcome."""
 
@@ -277,6 +292,7 @@ class Grant(NamedTuple):
     checkpoint: bytes | None
     trace_context: str | None
     run_timeout_ms: int | None
+    has_predecessors: bool = False  # they hand something over: see Edges.predecessors
 
 
 class LeaseRef(NamedTuple):

@@ -19,6 +19,7 @@ from ..domain.task import (
     Attempt,
     Beat,
     BeatAnswer,
+    Edge,
     Grant,
     Handed,
     Inserted,
@@ -66,8 +67,8 @@ def id_mark(task_id: bytes) -> int:
 class Field:
     """One comparison of a filter: `name op value`; labels are `labels.KEY`.
 
-    Names: status, task_type, queue, priority, schedule_id, retry_of, worker_id, attempts,
-    create_time, due_time, complete_time, labels.KEY. Values: str, int (status: its number; times:
+    Names: status, task_type, queue, priority, schedule_id, graph_id, retry_of, worker_id,
+    attempts, create_time, due_time, complete_time, labels.KEY. Values: str, int (status: its number; times:
     ms), bytes (ids). Operators: = != < <= > >=.
     """
 
@@ -253,7 +254,10 @@ class TaskStore(Protocol):
         """Rows with next_check_at <= until, by (next_check_at, task_id), after the given key."""
 
     async def defer(self, checks: Sequence[tuple[bytes, int, int]]) -> None:
-        """(task_id, version, next_check_at): move the check of rows that are still in that version."""
+        """(task_id, version, next_check_at): move the check of rows that are still in that version.
+
+        A row without a check (told meanwhile) stays without one.
+        """
 
     async def republish(self, ids: Sequence[tuple[bytes, int]]) -> list[ReadyRef | None]:
         """(task_id, version): set published_at = now on rows still READY in that version; not version."""
@@ -267,16 +271,17 @@ class Edges(Protocol):
     """
 
     async def insert_graph(self, tasks: Sequence[NewTask]) -> list[Inserted]:
-        """Insert tasks with their edges, all or nothing.
+        """Insert tasks with their edges, all or nothing. A predecessor that is named twice is one.
 
-        Predecessors are tasks of the batch or existing ones of the same namespace. The existing
+        Predecessors are tasks of the batch or existing ones of their dependent's namespace. The existing
         ones are locked in id order by setting has_dependents (also where it is set already),
         before anything is inserted; the edges to those that are terminal get their outcome at
         once. An unknown or foreign one raises NotFound PREDECESSOR_NOT_FOUND with `task_id` in
         the metadata, a schedule's id FailedPrecondition PREDECESSOR_IS_SCHEDULE (none in a store
         without schedules). CREATED tasks are stored as such whatever their edges say: the caller
-        settles them next. Idempotency keys: all EXISTING if every key is known with its request,
-        else AlreadyExists IDEMPOTENCY_KEY_REUSED if any is known.
+        settles them next. Idempotency keys: all EXISTING if every task has a key that is known with
+        its request, else AlreadyExists IDEMPOTENCY_KEY_REUSED if any is known, or given twice. A
+        key is taken before anything else is looked at; one whose task is gone is free.
         """
 
     async def resolve(
@@ -296,7 +301,17 @@ class Edges(Protocol):
         """Terminal tasks whose dependents have all been told: next_check_at NULL, version stays."""
 
     async def predecessors(self, ids: Sequence[bytes]) -> dict[bytes, list[Handed]]:
-        """Per task that has predecessors: what each of them hands over, in id order."""
+        """Per task that has predecessors: what those that have ended hand over, in id order.
+
+        As many as fit into HANDED_BYTES, each counted with HANDED_OVERHEAD. Of one that retention
+        has dropped only the status is left.
+        """
+
+    async def edges(self, downstream: Sequence[bytes]) -> list[Edge]:
+        """All edges of these dependents, by (downstream, predecessor)."""
+
+    async def dependents(self, predecessors: Sequence[bytes], limit: int) -> list[Edge]:
+        """Edges to these predecessors, by (downstream, predecessor), at most `limit`."""
 
 
 class TaskQueries(Protocol):

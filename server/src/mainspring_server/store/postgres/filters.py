@@ -16,6 +16,7 @@ _COLUMNS = {
     "worker_id": ("t.worker_id", "text"),
     "schedule_id": ("t.schedule_id", "uuid"),
     "retry_of": ("t.retry_of", "uuid"),
+    "graph_id": ("t.graph_id", "uuid"),
 }
 _OPERATORS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 

@@ -7,7 +7,7 @@ fills the shorter ones up with NULL).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 import asyncpg
@@ -43,6 +43,11 @@ _COLUMNS = {
     "retry_of": "uuid",
     "schedule_id": "uuid",
     "nominal_at": "bigint",
+    "rule": "smallint",
+    "delay_after_ms": "bigint",
+    "has_dependents": "boolean",
+    "graph_id": "uuid",
+    "local_ref": "text",
 }
 _LEAN = 11
 _DUE_AT = 7
@@ -117,8 +122,10 @@ class _Holder(NamedTuple):
     due_at: int
 
 
-def _columns(tasks: Sequence[NewTask]) -> list[list[object]]:
-    """One list per entry of _COLUMNS."""
+def columns_of(
+    tasks: Sequence[NewTask], parents: Set[bytes] = frozenset()
+) -> list[list[object]]:
+    """One list per entry of _COLUMNS; `parents` have dependents in the same batch."""
     columns: list[list[object]] = [
         [task.task_id for task in tasks],
         [task.namespace for task in tasks],
@@ -146,6 +153,11 @@ def _columns(tasks: Sequence[NewTask]) -> list[list[object]]:
         [task.retry_of for task in tasks],
         [task.schedule_id for task in tasks],
         [task.nominal_at for task in tasks],
+        [task.waits and task.waits.rule for task in tasks],
+        [task.waits and (task.waits.delay_ms or None) for task in tasks],
+        [task.task_id in parents or None for task in tasks],
+        [task.graph_id for task in tasks],
+        [task.local_ref for task in tasks],
     ]
     nothing = [None] * len(tasks)
     columns.extend([] if column == nothing else column for column in sparse)
@@ -160,7 +172,7 @@ def _retry(task: NewTask) -> tuple[int | None, float | None, int | None]:
     return _NO_RETRY if own == _DEFAULT else own
 
 
-def _payloads(tasks: Sequence[NewTask]) -> list[list[object]]:
+def payloads_of(tasks: Sequence[NewTask]) -> list[list[object]]:
     """One list per entry of _PAYLOAD, of the tasks that have one."""
     ids, kinds, bodies, metadata = [], [], [], []
     for task in tasks:
@@ -181,14 +193,14 @@ async def insert(door: Door, clock: int | None, tasks: Sequence[NewTask]) -> lis
         return await _insert_keyed(door, clock, tasks)
     now = await _copy(door, clock, tasks) if len(tasks) >= COPY_FROM else None
     if now is None:
-        rows = await door.rows(PLAIN, clock, *_columns(tasks), *_payloads(tasks))
+        rows = await door.rows(PLAIN, clock, *columns_of(tasks), *payloads_of(tasks))
         now = int(rows[0][0])
-    return [_inserted(task, now) for task in tasks]
+    return [inserted(task, now) for task in tasks]
 
 
 async def _copy(door: Door, clock: int | None, tasks: Sequence[NewTask]) -> int | None:
     """The batch by COPY; answers the clock, or None if a task was there already (nothing is done)."""
-    columns = _columns(tasks)
+    columns = columns_of(tasks)
     names = list(_COLUMNS)
     if not any(columns[_LEAN:]):
         columns, names = columns[:_LEAN], names[:_LEAN]
@@ -207,7 +219,7 @@ async def _copy(door: Door, clock: int | None, tasks: Sequence[NewTask]) -> int 
             await session.copy("tasks", [*names, "ready_at", "published_at"], records)
         else:
             await session.copy("tasks", names, zip(*columns, strict=True))
-        payloads = _payloads(tasks)
+        payloads = payloads_of(tasks)
         if payloads[0]:
             await session.copy("task_payloads", list(_PAYLOAD), zip(*payloads, strict=True))
         return now
@@ -218,7 +230,8 @@ async def _copy(door: Door, clock: int | None, tasks: Sequence[NewTask]) -> int 
         return None
 
 
-def _inserted(task: NewTask, now: int) -> Inserted:
+def inserted(task: NewTask, now: int) -> Inserted:
+    """The answer for a task that was stored at `now`."""
     return Inserted(InsertState.INSERTED, task.task_id, task.status, _due(task, now))
 
 
@@ -245,8 +258,8 @@ async def _insert_keyed(door: Door, clock: int | None, tasks: Sequence[NewTask])
     rows = await door.rows(
         KEYED,
         clock,
-        *_columns(sent),
-        *_payloads(sent),
+        *columns_of(sent),
+        *payloads_of(sent),
         *keys,
         [task.idempotency and task.idempotency.digest for task in sent],
         [task.idempotency and task.idempotency.digest for task in sent if task.payload.kind],
@@ -280,10 +293,10 @@ async def _holders(door: Door, digests: list[bytes]) -> dict[bytes, _Holder]:
 
 def _answer(task: NewTask, now: int, holders: dict[bytes, _Holder]) -> Inserted:
     if task.idempotency is None:
-        return _inserted(task, now)
+        return inserted(task, now)
     holder = holders[task.idempotency.digest]
     if holder.task_id == task.task_id:
-        return _inserted(task, now)
+        return inserted(task, now)
     same = holder.request_hash == task.idempotency.request_hash
     state = InsertState.EXISTING if same else InsertState.CONFLICT
     return Inserted(state, holder.task_id, holder.status, holder.due_at)

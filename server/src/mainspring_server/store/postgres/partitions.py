@@ -14,8 +14,13 @@ from typing import NamedTuple
 
 from .pool import Door, Session
 
-TABLES = ("tasks", "task_payloads", "task_attempts")
-"""All three have the same periods."""
+TABLES = {
+    "tasks": "task_id",
+    "task_payloads": "task_id",
+    "task_attempts": "task_id",
+    "task_dependencies": "downstream",
+}
+"""All have the same periods, each by its column with the task's id."""
 
 DEFAULT_PERIOD_DAYS = 7
 AHEAD_MS = 28 * 86_400_000
@@ -36,6 +41,8 @@ STORAGE = {
     "tasks": f"fillfactor = 40, {_VACUUM}",
     "task_payloads": "autovacuum_vacuum_insert_scale_factor = 0.5",
     "task_attempts": "autovacuum_vacuum_insert_scale_factor = 0.5",
+    # An edge is updated once, and its outcome is in no index.
+    "task_dependencies": "fillfactor = 60, autovacuum_vacuum_insert_scale_factor = 0.5",
 }
 
 _BOUND = re.compile(r"FROM \((?:MINVALUE|'(?P<low>[0-9a-f-]+)')\) TO \('(?P<high>[0-9a-f-]+)'\)")
@@ -165,7 +172,9 @@ async def retire_partitions(door: Door, older_than: int) -> list[str]:
     """Drop the periods that ended by `older_than`, oldest first; answers their suffixes.
 
     Each goes in one short transaction, which first moves the rows that still live (not terminal,
-    or with a next_check_at) to the carried partition, with their payloads and attempts.
+    or with a next_check_at) to the carried partition, with their payloads, attempts and edges. A
+    predecessor has no next_check_at only after all who wait for it were told: its outcome stands
+    in their edges, and they do not miss its row.
     """
     retired: list[str] = []
     while True:
@@ -193,12 +202,13 @@ async def _retire_oldest(session: Session, older_than: int) -> str | None:
         f"INSERT INTO tasks_carried SELECT * FROM tasks_{old.suffix} "
         "WHERE status < 5 OR next_check_at IS NOT NULL"
     )
-    for table in TABLES[1:]:
-        await session.script(
-            f"INSERT INTO {table}_carried SELECT o.* FROM tasks_{old.suffix} t "
-            f"JOIN {table}_{old.suffix} o ON o.task_id = t.task_id "
-            "WHERE t.status < 5 OR t.next_check_at IS NOT NULL"
-        )
+    for table, column in TABLES.items():
+        if table != "tasks":
+            await session.script(
+                f"INSERT INTO {table}_carried SELECT o.* FROM tasks_{old.suffix} t "
+                f"JOIN {table}_{old.suffix} o ON o.{column} = t.task_id "
+                "WHERE t.status < 5 OR t.next_check_at IS NOT NULL"
+            )
     for table in TABLES:
         await _attach(session, table, Partition(0, old.end, "carried"))
         await session.script(f"DROP TABLE {table}_{old.suffix}")

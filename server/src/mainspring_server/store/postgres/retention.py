@@ -17,6 +17,9 @@ DELETE = """WITH gone AS (
     DELETE FROM task_payloads p USING unnest($1::uuid[]) AS u(task_id) WHERE p.task_id = u.task_id
 ), attempts AS (
     DELETE FROM task_attempts a USING unnest($1::uuid[]) AS u(task_id) WHERE a.task_id = u.task_id
+), edges AS (
+    DELETE FROM task_dependencies d USING unnest($1::uuid[]) AS u(task_id)
+    WHERE d.downstream = u.task_id
 )
 SELECT count(*) FROM gone"""
 

@@ -10,6 +10,7 @@ from ...domain.task import (
     OutcomeBy,
     Payload,
     PayloadKind,
+    Rule,
     Status,
     Task,
     Timeouts,
@@ -43,7 +44,8 @@ TASK_COLUMNS = """t.task_id, t.namespace, t.task_type, t.queue, t.priority, t.st
  t.progress, t.progress_message, t.checkpoint, t.outcome, t.outcome_token, t.outcome_by,
  t.error_type, t.error_message, t.status_reason, t.labels, t.trace_context, t.retry_of,
  t.schedule_id, t.nominal_at, t.max_attempts, t.retry_initial_ms, t.retry_multiplier,
- t.retry_max_ms, t.queue_ms, t.run_ms, t.total_ms"""
+ t.retry_max_ms, t.queue_ms, t.run_ms, t.total_ms, t.rule, t.delay_after_ms, t.has_dependents,
+ t.graph_id, t.local_ref"""
 
 PAYLOAD_COLUMNS = "p.kind, p.body, p.metadata"
 
@@ -74,7 +76,8 @@ def task_of(row: Record) -> Task:
         progress, progress_message, checkpoint, outcome, outcome_token, outcome_by,
         error_type, error_message, status_reason, labels, trace_context, retry_of,
         schedule_id, nominal_at, max_attempts, initial, multiplier,
-        longest, queue_ms, run_ms, total_ms, *_
+        longest, queue_ms, run_ms, total_ms, rule, delay_after_ms, has_dependents,
+        graph_id, local_ref, *_
     ) = row  # fmt: skip
     limited = queue_ms is not None or run_ms is not None or total_ms is not None
     return Task(
@@ -114,6 +117,11 @@ def task_of(row: Record) -> Task:
         retry_of=retry_of,
         schedule_id=schedule_id,
         nominal_at=nominal_at,
+        rule=None if rule is None else Rule(rule),
+        delay_after_ms=delay_after_ms or 0,
+        has_dependents=bool(has_dependents),
+        graph_id=graph_id,
+        local_ref=local_ref,
     )
 
 

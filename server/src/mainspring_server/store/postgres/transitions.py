@@ -7,7 +7,9 @@ the order of the batch; losers are looked at afterwards, only where the answer n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from ...domain.checks import GRACE_MS
 from ...domain.lifecycle import Change
 from ...domain.task import (
     Attempt,
@@ -21,9 +23,13 @@ from ...domain.task import (
     ReadyState,
     Status,
     Success,
+    Written,
 )
 from .pool import Door
 from .rows import AT, NOW, PENDING, READY
+
+if TYPE_CHECKING:
+    from .pool import Record
 
 _REF = "t.task_id, t.version, t.namespace || '/' || t.queue, t.priority, t.due_at, t.published_at"
 
@@ -43,10 +49,10 @@ FROM unnest($2::uuid[]) AS u(task_id) JOIN tasks t ON t.task_id = u.task_id"""
 SUCCEED = f"""WITH {NOW}
 UPDATE tasks t SET status = 5, version = t.version + 1, outcome = u.outcome,
     outcome_token = u.token, outcome_by = {int(OutcomeBy.WORKER_SUCCEEDED)}, completed_at = {AT},
-    next_check_at = NULL, lease_expires_at = NULL
+    next_check_at = CASE WHEN t.has_dependents THEN {AT} + {GRACE_MS} END, lease_expires_at = NULL
 FROM unnest($2::uuid[], $3::bigint[], $4::bytea[]) AS u(task_id, token, outcome)
 WHERE t.task_id = u.task_id AND t.version = u.token AND t.status = 4
-RETURNING t.task_id, u.token"""
+RETURNING t.task_id, u.token, t.has_dependents"""
 
 _CHANGE = {
     "task_id": "uuid",
@@ -58,6 +64,7 @@ _CHANGE = {
     "next_check_at": "bigint",
     "ready_at": "bigint",
     "completed_at": "bigint",
+    "deadline_at": "bigint",
     "outcome_by": "smallint",
     "outcome_token": "bigint",
     "error_type": "text",
@@ -90,8 +97,11 @@ def _when_ended(column: str) -> str:
 # `IN … IS TRUE` is a hashed lookup; a bare IN would become a join of the two lists.
 APPLY = f"""WITH {NOW}, applied AS (
     UPDATE tasks t SET status = u.status, version = t.version + 1, due_at = u.due_at,
-        attempts = u.attempts, lost_grants = u.lost_grants, next_check_at = u.next_check_at,
+        attempts = u.attempts, lost_grants = u.lost_grants,
+        next_check_at = CASE WHEN u.status >= 5 AND t.has_dependents THEN {AT} + {GRACE_MS}
+            ELSE u.next_check_at END,
         ready_at = u.ready_at, completed_at = u.completed_at,
+        deadline_at = coalesce(u.deadline_at, t.deadline_at),
         published_at = CASE WHEN u.status = 3 THEN {AT} ELSE t.published_at END,
         lease_expires_at = NULL, lease_acked = false,
         {
@@ -105,13 +115,13 @@ APPLY = f"""WITH {NOW}, applied AS (
     FROM unnest({_arrays(_CHANGE, 2)}) AS u({", ".join(_CHANGE)})
     WHERE t.task_id = u.task_id AND t.version = u.version AND CASE u.guard
         WHEN 1 THEN t.lease_expires_at <= {AT} WHEN 2 THEN t.deadline_at <= {AT} ELSE true END
-    RETURNING t.task_id, u.version
+    RETURNING t.task_id, u.version, u.status >= 5 AND t.has_dependents AS tell
 ), history AS (
     INSERT INTO task_attempts ({", ".join(_ATTEMPT)})
     SELECT * FROM unnest({_arrays(_ATTEMPT, 2 + len(_CHANGE))}) AS a({", ".join(_ATTEMPT)})
     WHERE (a.task_id IN (SELECT task_id FROM applied)) IS TRUE
     ON CONFLICT (task_id, token) DO NOTHING)
-SELECT task_id, version FROM applied"""
+SELECT task_id, version, tell FROM applied"""
 
 EXTEND = f"""WITH {NOW}
 UPDATE tasks t SET lease_expires_at = greatest(t.lease_expires_at, {AT} + u.lease_ms),
@@ -132,7 +142,7 @@ WHERE t.task_id = u.task_id AND t.version = u.token AND t.status = 4 AND NOT t.l
 
 DEFER = """UPDATE tasks t SET next_check_at = u.next_check_at
 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS u(task_id, version, next_check_at)
-WHERE t.task_id = u.task_id AND t.version = u.version"""
+WHERE t.task_id = u.task_id AND t.version = u.version AND t.next_check_at IS NOT NULL"""
 
 REPUBLISH = f"""WITH {NOW}
 UPDATE tasks t SET published_at = {AT}
@@ -164,36 +174,33 @@ async def make_ready(
     return [answers.get(task_id, _STALE) for task_id in ids]
 
 
-async def succeed(door: Door, clock: int | None, results: Sequence[Success]) -> list[bool]:
+async def succeed(door: Door, clock: int | None, results: Sequence[Success]) -> list[Written]:
     """The store's `succeed`."""
     if not results:
         return []
     batch = sorted(results, key=_task_id)
     ids, tokens, outcomes = zip(*batch, strict=True)
     rows = await door.rows(SUCCEED, clock, ids, tokens, outcomes)
-    applied = {(row[0], row[1]) for row in rows}
-    if len(applied) == len(results):
-        return [True] * len(results)
-    return [_take(applied, (result.task_id, result.token)) for result in results]
+    applied = _written(rows)
+    return [applied.pop((result.task_id, result.token), Written.STALE) for result in results]
 
 
 def _task_id(item: Success | Beat) -> bytes:
     return item[0]
 
 
-def _take(applied: set[tuple[bytes, int]], key: tuple[bytes, int]) -> bool:
-    """True the first time: a repetition within one batch is stale, as it would be later."""
-    if key in applied:
-        applied.remove(key)
-        return True
-    return False
+def _written(rows: Sequence[Record]) -> dict[tuple[bytes, int], Written]:
+    """What applied, by id and version. Who looks takes it out: a repetition within one batch is
+    stale, as it would be later.
+    """
+    return {(row[0], row[1]): Written.TELL if row[2] else Written.APPLIED for row in rows}
 
 
 def _by_id(item: Change | Attempt) -> bytes:
     return item.task_id
 
 
-async def apply(door: Door, clock: int | None, changes: Sequence[Change]) -> list[bool]:
+async def apply(door: Door, clock: int | None, changes: Sequence[Change]) -> list[Written]:
     """The store's `apply`."""
     if not changes:
         return []
@@ -205,8 +212,8 @@ async def apply(door: Door, clock: int | None, changes: Sequence[Change]) -> lis
         *([_value(change, name) for change in batch] for name in _CHANGE),
         *([getattr(attempt, name) for attempt in history] for name in _ATTEMPT),
     )
-    applied = {(row[0], row[1]) for row in rows}
-    return [_take(applied, (change.task_id, change.version)) for change in changes]
+    applied = _written(rows)
+    return [applied.pop((change.task_id, change.version), Written.STALE) for change in changes]
 
 
 def _value(change: Change, name: str) -> object:

@@ -2,9 +2,10 @@
 -- Locks: none on anything that exists; every table is new.
 -- Kind: expand.
 --
--- `tasks`, `task_payloads` and `task_attempts` are partitioned by task_id, a UUIDv7: the first 48
--- bits are the time of creation, so a range of ids is a span of time. The partitions are made by
--- the store (see partitions.py), not here: they depend on the day on which this runs.
+-- `tasks`, `task_payloads`, `task_attempts` and `task_dependencies` are partitioned by the task's
+-- id, a UUIDv7: the first 48 bits are the time of creation, so a range of ids is a span of time. The
+-- partitions are made by the store (see partitions.py), not here: they depend on the day on which
+-- this runs.
 
 CREATE TABLE tasks (
     task_id          uuid   NOT NULL,
@@ -36,14 +37,21 @@ CREATE TABLE tasks (
     priority         smallint NOT NULL,
     outcome_by       smallint,
     lease_acked      boolean  NOT NULL DEFAULT false,
+    -- Of its predecessors; NULL for a task that never had any.
+    rule             smallint,
+    delay_after_ms   bigint,
+    -- Set when the first dependent is submitted; NULL, which costs nothing, until then.
+    has_dependents   boolean,
     schedule_id      uuid,
     retry_of         uuid,
+    graph_id         uuid,
     namespace        text COLLATE "C" NOT NULL,
     task_type        text COLLATE "C" NOT NULL,
     queue            text COLLATE "C" NOT NULL,
     worker_id        text COLLATE "C",
     labels           text,
     trace_context    text,
+    local_ref        text,
     progress_message text,
     error_type       text,
     error_message    text,
@@ -54,9 +62,13 @@ CREATE TABLE tasks (
     PRIMARY KEY (task_id)
 ) PARTITION BY RANGE (task_id);
 
--- The one secondary index: what still has something to happen to it, and when to look. It names
+-- The one secondary index of most rows: what still has something to happen to it, and when to look. It names
 -- no column that READY and RUNNING change, so these updates stay HOT.
 CREATE INDEX tasks_check ON tasks (shard, next_check_at) WHERE next_check_at IS NOT NULL;
+
+-- Rows outside a graph and rows that are no copies are in neither; both columns never change.
+CREATE INDEX tasks_graph ON tasks (graph_id) WHERE graph_id IS NOT NULL;
+CREATE INDEX tasks_retry_of ON tasks (retry_of) WHERE retry_of IS NOT NULL;
 
 -- Out of `tasks`, whose tuples are copied by every update.
 CREATE TABLE task_payloads (
@@ -80,6 +92,18 @@ CREATE TABLE task_attempts (
     error_message text,
     PRIMARY KEY (task_id, token)
 ) PARTITION BY RANGE (task_id);
+
+-- Edges, in the partition of the dependent: they live and go with it. The outcome is the terminal
+-- status of the predecessor; NULL until the dependent was told. It is what counts once retention
+-- has dropped the predecessor.
+CREATE TABLE task_dependencies (
+    downstream  uuid NOT NULL,
+    predecessor uuid NOT NULL,
+    outcome     smallint,
+    PRIMARY KEY (downstream, predecessor)
+) PARTITION BY RANGE (downstream);
+
+CREATE INDEX task_dependents ON task_dependencies (predecessor, downstream);
 
 -- 16-byte digests are kept as uuid: fixed length, no header, cheap to compare.
 CREATE TABLE idempotency_keys (
