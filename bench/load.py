@@ -79,7 +79,8 @@ def wait_until(done: Callable[[], int], wanted: int, site: Site) -> None:
             site.check()
         elif time.monotonic() - since > STUCK_AFTER_S:
             raise BenchError(
-                f"{now} of {wanted} tasks ended, and nothing for {STUCK_AFTER_S:.0f} s"
+                f"{now} of {wanted} tasks ended, and nothing for {STUCK_AFTER_S:.0f} s\n"
+                + site.last_words()
             )
         time.sleep(LOOK_EVERY_S)
 

@@ -94,6 +94,11 @@ class Site:
         for child in self._workers:
             child.check()
 
+    def last_words(self) -> str:
+        """The ends of the logs of servers and workers."""
+        children = [child for found in self._servers.values() for child in found] + self._workers
+        return "\n".join(f"{child.name}: {child.last_words()}" for child in children)
+
     # --- workers ---
 
     def add_workers(

@@ -9,6 +9,8 @@ from pathlib import Path
 from native_services import ServiceError
 from native_services.process import send
 
+from mainspring_server.cli.parent import stop_with
+
 from .plan import BASE_PORT, StackError, parse_counts
 from .record import RECORD, owner_of
 from .stack import SERVICES, Stack, StackOptions
@@ -26,6 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "stop":
             _stop(options.dir.resolve())
         else:
+            if options.stop_with is not None:
+                stop_with(options.stop_with)
             asyncio.run(_start(_stack_options(options)))
     except (StackError, ServiceError, OSError) as error:
         print(f"stack: {error}", file=sys.stderr)
@@ -135,5 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     start.add_argument(
         "--env", action="append", default=[], metavar="KEY=VALUE", help="for every role; repeat it"
+    )
+    start.add_argument(
+        "--stop-with", type=int, metavar="PID", help="stop when the process that started it ends"
     )
     return parser

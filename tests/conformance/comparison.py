@@ -12,10 +12,12 @@ from mainspring_server.domain.calendar import CalendarSpec, DstGap, DstOverlap, 
 from mainspring_server.domain.errors import InvalidArgument
 
 from .expressions import generate
-from .referee import ZONES, Rules, boundaries, cronsim_ticks, zone
+from .referee import ZONES, Rules, Stuck, boundaries, cronsim_ticks, zone
 
 TICKS = 12
 LEAD = timedelta(hours=3)
+NEVER = 1 << 60
+NEIGHBOURHOOD = timedelta(days=3)
 
 
 @dataclass
@@ -66,19 +68,31 @@ def compare(expression: str, report: Report, *, choose: Random | None = None) ->
     report.expressions += 1
     for name in ZONES:
         changes = boundaries(name)
-        picked = changes if choose is None else (choose.choice(changes),)
-        known: tuple[datetime, list[int]] | None = None
-        for change in picked:
+        expected: list[int] = []
+        for change in changes if choose is None else (choose.choice(changes),):
             after = change.at - LEAD
-            # A sparse expression: the ticks found before are still the next ones.
-            if known is None or known[0].timestamp() * 1_000 >= known[1][0] - 1_000:
-                pass
-            if known is not None and after.timestamp() * 1_000 < known[1][0]:
-                expected = known[1]
-            else:
-                expected = list(islice(cronsim_ticks(expression, zone(name), after), TICKS))
-            known = (after, expected)
+            # The first tick after an earlier change may lie beyond this one too.
+            if not expected or milliseconds(after) >= expected[0]:
+                expected = _first_ticks(expression, name, after)
             _window(expression, name, after, expected, report)
+
+
+def milliseconds(instant: datetime) -> int:
+    return int(instant.timestamp()) * 1_000
+
+
+def _first_ticks(expression: str, name: str, after: datetime) -> list[int]:
+    """cronsim's next ticks: at most TICKS, of those beyond the neighbourhood only the first."""
+    horizon = milliseconds(after + NEIGHBOURHOOD)
+    found: list[int] = []
+    try:
+        for tick in islice(cronsim_ticks(expression, zone(name), after), TICKS):
+            found.append(tick)
+            if tick > horizon:
+                break
+    except Stuck:
+        found.append(NEVER)
+    return found
 
 
 def _window(
@@ -87,33 +101,40 @@ def _window(
     report.windows += 1
     report.ticks += len(expected)
     fields = expression.split()
-    star = fields[-5].startswith("*") or fields[-4].startswith("*")
     # cronsim runs every expression with seconds through real time; here that is a policy.
     seconds = len(fields) == 6
+    real_time = seconds or fields[-5].startswith("*") or fields[-4].startswith("*")
     spec = CalendarSpec(
         expression,
         name,
         dst_gap=DstGap.SKIP if seconds else DstGap.RUN_AFTER_GAP,
         dst_overlap=DstOverlap.BOTH if seconds else DstOverlap.FIRST,
     )
-    calendar = parse(spec)
-    start = int(after.timestamp()) * 1_000
-    if calendar.between(start, expected[-1], TICKS + 1) == expected:
+    found = parse(spec).between(milliseconds(after), expected[-1], TICKS + 1)
+    if found == expected:
         return
-    found = calendar.between(start, expected[-1], 10_000)
-    until = datetime.fromtimestamp(expected[-1] / 1_000, UTC)
-    truth = Rules.of(expression, zone(name)).ticks(after, until, real_time=star or seconds)
-    where = f"{expression!r} in {name} after {after.isoformat()}"
-    if found != truth:
-        report.differences.append(f"{where}: {found} instead of {truth}, cronsim {expected}")
+    # Both word for word, from a little before the first tick that only one of them has.
+    first = min(set(found) ^ set(expected))
+    start = datetime.fromtimestamp(first / 1_000, UTC) - LEAD
+    until = start + NEIGHBOURHOOD
+    truth = Rules.of(expression, zone(name)).ticks(start, until, real_time=real_time)
+    ours = parse(spec).between(milliseconds(start), milliseconds(until), 1_000_000)
+    where = f"{expression!r} in {name} after {start.isoformat()}"
+    if ours != truth:
+        report.differences.append(f"{where}: {ours} instead of {truth}, cronsim {expected}")
         return
-    kind = _kind(truth, expected)
+    kind = _kind([tick for tick in truth if tick <= expected[-1]], expected, milliseconds(start))
     report.strayed[kind] += 1
     report.examples.setdefault(kind, where)
 
 
-def _kind(truth: list[int], expected: list[int]) -> str:
+def _kind(truth: list[int], expected: list[int], start: int) -> str:
+    expected = [tick for tick in expected if tick > start]
+    if NEVER in expected:
+        return "cronsim never answers"
     missing, extra = set(truth) - set(expected), set(expected) - set(truth)
     if missing and extra:
         return "cronsim shifts a time"
+    if not missing and not extra:
+        return "cronsim ends early"
     return "cronsim misses a time" if missing else "cronsim adds a time"

@@ -10,6 +10,10 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 
 MINUTE = timedelta(minutes=1)
+# Of cronsim's clock in one search; an honest one takes hundreds.
+MOVES = 20_000
+# Fixed times of a day that is left out meet in one instant: at most a day's minutes.
+REPEATS = 1_500
 
 
 class Boundary(NamedTuple):
@@ -73,14 +77,51 @@ def _offset(info: ZoneInfo, instant: datetime) -> timedelta:
     return offset
 
 
+class Stuck(Exception):
+    """cronsim moves its clock again and again and comes to no new time."""
+
+
+class BoundedCronSim(CronSim):
+    """cronsim, with an end to each search: it loops for ever at some clock changes."""
+
+    moves = 0
+
+    def tick(self, seconds: int = 1) -> None:
+        self._count()
+        super().tick(seconds)
+
+    def advance_day(self) -> bool:
+        self._count()
+        return super().advance_day()
+
+    def _count(self) -> None:
+        self.moves += 1
+        if self.moves > MOVES:
+            raise Stuck
+
+    def __next__(self) -> datetime:
+        self.moves = 0
+        return super().__next__()
+
+
 def cronsim_ticks(expression: str, info: ZoneInfo, after: datetime) -> Iterator[int]:
-    """Instants in milliseconds, in order; several local times that meet in one are one."""
+    """Instants in milliseconds, in order; several local times that meet in one are one.
+
+    Raises:
+        Stuck: cronsim finds no next one.
+    """
     last = 0
-    for tick in CronSim(expression, after.astimezone(info)):
+    repeated = 0
+    for tick in BoundedCronSim(expression, after.astimezone(info)):
         instant = int(tick.timestamp()) * 1_000
         if instant > last:
             yield instant
             last = instant
+            repeated = 0
+            continue
+        repeated += 1
+        if repeated > REPEATS:
+            raise Stuck
 
 
 class Rules(NamedTuple):

@@ -75,6 +75,7 @@ class Cluster:
         flush(services.wheel)
         args = [sys.executable, str(STACK), "start", "--dir", str(folder / "stack")]
         args += ["--base-port", str(free_ports()), "--counts", counts]
+        args += ["--stop-with", str(os.getpid())]
         args += ["--store", self.store, "--wheel", services.wheel, "--queue", services.queue]
         for key, value in {**SHORT_LEASES, **env}.items():
             args += ["--env", f"{key}={value}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import time
 from pathlib import Path
 
@@ -16,10 +17,12 @@ from .processes import eventually
 
 KILLS = 10 if LONG else 2
 """Of each role."""
+FROZEN_S = 8
+"""Longer than a lease, and than the hold on a shard."""
 UNDER_WAY = 200
 """Tasks that have begun before the fault: the system is warm."""
 
-pytestmark = pytest.mark.timeout(1_800 if LONG else 150)
+pytestmark = pytest.mark.timeout(3_600 if LONG else 300)
 
 
 def begun(record: Path) -> int:
@@ -102,3 +105,22 @@ def test_the_tasks_of_a_killed_worker_are_done_by_another(
     outcome = finish(here.client, load, record)
     assert {task.attempts for task in outcome.rows.values()} <= {1, 2}
     assert load.errors == []
+
+
+@pytest.mark.parametrize("role", ["trigger", "dispatch"])
+def test_a_frozen_process_changes_nothing_when_it_wakes(
+    here: Cluster, load: Load, record: Path, role: str
+) -> None:
+    under_way(record)
+    name = here.names(role)[0]
+    here.signal(name, signal.SIGSTOP)
+    try:
+        before = begun(record)
+        time.sleep(FROZEN_S)
+        assert begun(record) - before >= 100 * FROZEN_S
+    finally:
+        here.signal(name, signal.SIGCONT)
+    outcome = finish(here.client, load, record)
+    assert load.errors == []
+    assert outcome.late <= FROZEN_S
+    assert {task.attempts for task in outcome.rows.values()} <= {1, 2}

@@ -15,7 +15,7 @@ from .processes import eventually
 OUTAGE_S = 60 if LONG else 8
 UNDER_WAY = 200
 
-pytestmark = pytest.mark.timeout(600 if LONG else 150)
+pytestmark = pytest.mark.timeout(900 if LONG else 300)
 
 ROLE_OF = {"redis": "trigger", "kafka": "dispatch"}
 LOWER, UPPER = {"STORE"}, {"redis": {"WHEEL"}, "kafka": {"BROKER"}}

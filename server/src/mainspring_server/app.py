@@ -25,13 +25,16 @@ from .config import Role, Settings
 from .dispatch.dispatcher import Dispatcher
 from .dispatch.keeper import LeaseKeeper
 from .engine import Engine
+from .materialise.service import BATCH, Materialiser
 from .queue.claimed import ClaimedQueue
 from .queue.port import ReadyQueue
+from .resolve.service import Resolver
 from .retention import Retention
+from .schedules import Schedules
 from .service import Service
 from .store.port import Store
 from .sweep.service import SweepOwner, SweepService, SweepSettings
-from .trigger.ownership import ShardOwner
+from .trigger.ownership import Fanout, ShardOwner
 from .trigger.pager import Pager
 from .trigger.service import TriggerService
 from .wheel.polled import PolledWheel
@@ -96,6 +99,7 @@ class App:
         self.wheel = open_wheel(settings, self.store, self.clock)
         self.queue = open_queue(settings, self.store, self.clock)
         self.engine = Engine(self.store, self.wheel, self.queue, self.clock, settings.batch)
+        self.schedules = Schedules(self.store.schedules, self.engine)
         self.dispatcher = Dispatcher(
             self.engine, self.clock, batch=settings.batch, recheck_ms=settings.recheck_ms
         )
@@ -115,6 +119,7 @@ class App:
         settings, store, clock = self.settings, self.store, self.clock
         alone = settings.sqlite_path is not None
         services: list[Service] = [] if alone else [self.guard]
+        services.append(Resolver(self.engine, store, clock))
         watermark: Callable[[], int | None] = lambda: None  # noqa: E731 - one of two
         if Role.TRIGGER in settings.roles:
             own_all = settings.own_all_shards or alone
@@ -122,10 +127,17 @@ class App:
             trigger = TriggerService(
                 self.engine, self.wheel, clock, allowed=lambda: self.guard.trusted
             )
+            # SQLite works on the loop's thread: smaller batches, so that others get their turn.
+            materialiser = Materialiser(self.schedules, clock, batch=100 if alone else BATCH)
             owner = ShardOwner(
-                store, self.wheel, clock, settings.node, own_all=own_all, on_change=pager.wake.set
+                store,
+                Fanout(self.wheel, materialiser),
+                clock,
+                settings.node,
+                own_all=own_all,
+                on_change=pager.wake.set,
             )
-            services += [owner, pager, trigger]
+            services += [owner, pager, trigger, materialiser]
             watermark = trigger.watermark
         if Role.DISPATCH in settings.roles:
             keeper = LeaseKeeper(
@@ -139,8 +151,9 @@ class App:
             sweep = SweepService(
                 self.engine, store, clock, SweepSettings(settings.sweep_ms, hold), watermark
             )
+            retention = Retention(store, store.schedules, clock, settings.retention_ms)
             sweepers = SweepOwner(store, sweep, clock, settings.node, own_all=alone)
-            services += [sweepers, sweep, Retention(store, clock, settings.retention_ms)]
+            services += [sweepers, sweep, retention]
         return services
 
     def _registrations(self) -> Sequence[Callable[[Any], None]]:
@@ -167,6 +180,7 @@ class App:
         """Open the store, start the services, serve; on failure everything is closed again."""
         await self.store.open()
         try:
+            await self.wheel.start()
             await self.queue.open()
             for service in self.services:
                 await service.start()

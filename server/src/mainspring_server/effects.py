@@ -11,7 +11,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 from .clock import Clock
 from .domain.lifecycle import Change
-from .domain.task import LeaseRef, ReadyRef, Status, Task, Written, lane_of
+from .domain.task import (
+    Inserted,
+    InsertState,
+    LeaseRef,
+    NewTask,
+    ReadyRef,
+    Status,
+    Task,
+    Written,
+    lane_of,
+)
 from .queue.port import ReadyQueue
 from .store.port import DueEntry
 from .wheel.port import Wheel
@@ -35,6 +45,25 @@ class Effects:
         """Tasks that are terminal and have dependents to be told."""
         self.cancelled: list[Cancelled] = []
         """Leases of running tasks that were cancelled, with the reason."""
+
+    async def added(self, tasks: Sequence[NewTask], answers: Sequence[Inserted]) -> None:
+        """New tasks that are stored: what is due now to the ready queue, the rest to the wheel."""
+        ready: list[ReadyRef] = []
+        later: list[DueEntry] = []
+        for task, answer in zip(tasks, answers, strict=True):
+            if answer.state is not InsertState.INSERTED:
+                continue
+            if task.status is Status.READY:
+                ready.append(
+                    ReadyRef(
+                        task.task_id, 1, task.lane, task.priority, answer.due_at, task.created_at
+                    )
+                )
+            elif task.status is Status.PENDING:
+                later.append(DueEntry(answer.due_at, task.priority, task.task_id))
+        await self.publish(ready)
+        await self.add(later)
+        self.tell([task.task_id for task in tasks])
 
     async def follow(self, changes: Sequence[Change], before: dict[bytes, Task]) -> None:
         """What follows from changes that are stored."""

@@ -30,7 +30,6 @@ from .domain.task import (
     NewTask,
     OutcomeBy,
     ReadyAnswer,
-    ReadyRef,
     ReadyState,
     ResultState,
     Rule,
@@ -46,7 +45,7 @@ from .domain.task import (
 from .effects import Effects
 from .ids import text_of
 from .queue.port import ReadyQueue
-from .store.port import DueEntry, Edges, TaskStore
+from .store.port import Edges, TaskStore
 from .wheel.port import Wheel
 
 log = logging.getLogger(__name__)
@@ -74,12 +73,14 @@ class Engine:
         self.effects = Effects(wheel, queue, clock)
         self._random = random.Random()
         self._inserts: Batcher[NewTask, Inserted] = Batcher(self._insert, batch)
+        self._graphs: Batcher[NewTask, Inserted] = Batcher(self.submit_graph, batch)
         self._results: Batcher[WorkerResult, ResultState] = Batcher(self._finish, 2 * batch)
         self._beats: Batcher[Beat, BeatAnswer] = Batcher(self._extend, 2 * batch)
 
     async def drain(self) -> None:
         """Return when every batch under way is stored."""
         await self._inserts.drain()
+        await self._graphs.drain()
         await self._results.drain()
         await self._beats.drain()
 
@@ -91,35 +92,27 @@ class Engine:
 
     async def _insert(self, tasks: list[NewTask]) -> list[Inserted]:
         answers = await self.store.insert(tasks)
-        await self._pass_on(tasks, answers)
+        await self.effects.added(tasks, answers)
         return answers
 
-    async def _pass_on(self, tasks: Sequence[NewTask], answers: Sequence[Inserted]) -> None:
-        """What is due now to the ready queue, the rest to the wheel."""
-        ready: list[ReadyRef] = []
-        later: list[DueEntry] = []
-        for task, answer in zip(tasks, answers, strict=True):
-            if answer.state is not InsertState.INSERTED:
-                continue
-            if task.status is Status.READY:
-                ready.append(
-                    ReadyRef(
-                        task.task_id, 1, task.lane, task.priority, answer.due_at, task.created_at
-                    )
-                )
-            elif task.status is Status.PENDING:
-                later.append(DueEntry(answer.due_at, task.priority, task.task_id))
-        await self.effects.publish(ready)
-        await self.effects.add(later)
-        self.effects.tell([task.task_id for task in tasks])
+    async def submit_waiting(self, tasks: list[NewTask]) -> list[Inserted | Exception]:
+        """Store tasks that wait for existing ones, each on its own terms.
+
+        Calls that arrive together share a transaction, apart from those without predecessors; one
+        that is refused is found by halving, and harms no neighbour.
+        """
+        return await self._graphs.submit(tasks)
 
     async def submit_graph(self, tasks: Sequence[NewTask]) -> list[Inserted]:
         """Store tasks that depend on each other or on existing ones, all or nothing."""
         answers = await self.store.insert_graph(tasks)
-        await self._pass_on(tasks, answers)
+        await self.effects.added(tasks, answers)
         created = [task.task_id for task in tasks if task.status is Status.CREATED]
         if created and answers[0].state is InsertState.INSERTED:
-            await self.settle(await self.store.waiting(created))
+            try:
+                await self.settle(await self.store.waiting(created))
+            except Exception:
+                log.warning("%d new tasks are settled by the sweeper", len(created), exc_info=True)
         return answers
 
     # --- Trigger ------------------------------------------------------------------------------
@@ -144,7 +137,24 @@ class Engine:
         """READY -> RUNNING for what fits the credit."""
         grants = await self.queue.claim(wants)
         self.effects.tell([grant.task_id for grant in grants])
-        return grants
+        waited = [grant.task_id for grant in grants if grant.has_predecessors]
+        return await self._with_handed(grants, waited) if waited else grants
+
+    async def _with_handed(self, grants: list[Grant], waited: Sequence[bytes]) -> list[Grant]:
+        """The grants with what predecessors hand over; without it such a task must not start."""
+        try:
+            handed = await self.store.predecessors(waited)
+        except Exception:
+            log.warning("outcomes of predecessors cannot be read: these go back", exc_info=True)
+            mine = [grant for grant in grants if grant.has_predecessors]
+            await self.hand_back([LeaseRef(grant.task_id, grant.token) for grant in mine])
+            return [grant for grant in grants if not grant.has_predecessors]
+        return [
+            grant._replace(handed=tuple(handed.get(grant.task_id, ())))
+            if grant.has_predecessors
+            else grant
+            for grant in grants
+        ]
 
     async def heartbeat(self, beats: list[Beat]) -> list[BeatAnswer | Exception]:
         """Extend leases; calls that arrive together share a batch."""
@@ -160,14 +170,15 @@ class Engine:
 
     async def hand_back(self, leases: Sequence[LeaseRef]) -> set[LeaseRef]:
         """RUNNING -> READY for leases that were not started; answers those that were taken back."""
-        tokens = dict(leases)
+        asked = {LeaseRef(*lease) for lease in leases}
 
         def decide(task: Task) -> Change | None:
-            if task.status is not Status.RUNNING or task.version != tokens[task.task_id]:
+            ref = LeaseRef(task.task_id, task.version)
+            if task.status is not Status.RUNNING or ref not in asked:
                 return None
             return lifecycle.hand_back(task, self.clock.now())
 
-        changes = await self._decide(list(tokens), decide)
+        changes = await self._decide([ref.task_id for ref in asked], decide)
         return {LeaseRef(change.task_id, change.version) for change in changes}
 
     # --- Complete -----------------------------------------------------------------------------
@@ -198,26 +209,30 @@ class Engine:
 
     async def _retry_or_fail(self, results: Sequence[tuple[int, WorkerResult]]) -> list[int]:
         """Apply failures and snoozes; the positions of those that did not apply."""
-        by_id: dict[bytes, tuple[int, WorkerResult]] = {}
+        # By lease, not by task: a batch may hold a result of an older lease beside the real one.
+        by_lease: dict[LeaseRef, tuple[int, WorkerResult]] = {}
         refused = []
         for n, result in results:
-            if result.task_id in by_id:
+            ref = LeaseRef(result.task_id, result.token)
+            if ref in by_lease:
                 refused.append(n)  # a repeat within the batch: a duplicate of the first
             else:
-                by_id[result.task_id] = (n, result)
+                by_lease[ref] = (n, result)
 
         def decide(task: Task) -> Change | None:
-            result = by_id[task.task_id][1]
-            if task.status is not Status.RUNNING or task.version != result.token:
+            found = by_lease.get(LeaseRef(task.task_id, task.version))
+            if task.status is not Status.RUNNING or found is None:
                 return None
+            result = found[1]
             now = self.clock.now()
             if isinstance(result, Failure):
                 return lifecycle.fail(task, result, now, self._random.random())
             assert isinstance(result, Snooze)
             return lifecycle.snooze(task, result.token, result.delay_ms, now)
 
-        done = {change.task_id for change in await self._decide(list(by_id), decide)}
-        return refused + [n for task_id, (n, _) in by_id.items() if task_id not in done]
+        changes = await self._decide([ref.task_id for ref in by_lease], decide)
+        done = {LeaseRef(change.task_id, change.version) for change in changes}
+        return refused + [n for ref, (n, _) in by_lease.items() if ref not in done]
 
     # --- Dependencies -------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 
 from .clock import Clock
+from .domain.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Service(ABC):
         self.wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._away = False
 
     @abstractmethod
     async def run_once(self) -> int | None:
@@ -71,9 +73,21 @@ class Service(ABC):
             self.wake.clear()
             try:
                 until = await self.run_once()
+                self._note(None)
+            except Unavailable as error:
+                self._note(error)
+                until = self.clock.now() + ERROR_PAUSE_MS
             except Exception:
                 log.exception("%s: a pass failed and is tried again", self.name)
                 until = self.clock.now() + ERROR_PAUSE_MS
             self.probe.hit()
             if not self._stopping:
                 await self.clock.wait(self.wake, until)
+
+    def _note(self, error: Unavailable | None) -> None:
+        """Say once that something is away, and once that it is back."""
+        if error is not None and not self._away:
+            log.warning("%s is held up: %s", self.name, error.message)
+        elif error is None and self._away:
+            log.info("%s goes on", self.name)
+        self._away = error is not None

@@ -172,6 +172,11 @@ class Kit:
         (grant,) = await self._store.claim([ref(task)], want((worker_id, 1), **terms))
         return grant
 
+    @staticmethod
+    def ref_of(task: Task) -> ReadyRef:
+        """What the ready queue carries about a stored task."""
+        return ReadyRef(task.task_id, task.version, task.lane, task.priority, task.due_at, 0)
+
     async def stored(self, task_id: bytes) -> Task:
         """The row."""
         (task,) = await self._store.load([task_id])

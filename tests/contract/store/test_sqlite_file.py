@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from mainspring_server.domain.errors import Unavailable
 from mainspring_server.domain.task import (
     InsertState,
     NewTask,
+    Payload,
+    PayloadKind,
     Seat,
     Status,
     Success,
@@ -26,6 +29,7 @@ from mainspring_server.domain.task import (
 )
 from mainspring_server.store.port import All, ListQuery
 from mainspring_server.store.sqlite import SqliteStore
+from mainspring_server.store.sqlite import claims as claims_module
 from mainspring_server.store.sqlite import writer as writer_module
 
 WRITER = """
@@ -259,6 +263,17 @@ async def test_log_is_copied_back_beside_the_writer(
     assert checkpoint is not None
     await checkpoint
     assert size(path) > before
+
+
+async def test_a_claim_stops_at_its_bytes(
+    opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims_module, "CLAIM_BYTES", 250)
+    body = Payload(PayloadKind.DATA, bytes(100), None)
+    await opened.insert([replace(task(opened, n), payload=body) for n in range(7)])
+    wants = [Want(("default/t",), (Seat("w", 10),), 60_000, True)] * 2
+    # two whole ones are below the bound, the third passes it; nothing is left for a second want
+    assert [len(await opened.claim_lanes(wants, turn)) for turn in range(1, 4)] == [3, 3, 1]
 
 
 async def test_plans_follow_the_indexes(opened: SqliteStore) -> None:

@@ -31,6 +31,7 @@ from mainspring_server.dispatch.dispatcher import Dispatcher
 from mainspring_server.domain.task import Grant, Seat, Want
 from mainspring_server.engine import Engine
 from mainspring_server.queue.claimed import ClaimedQueue
+from mainspring_server.resolve.service import Resolver
 from mainspring_server.store.sqlite.store import SqliteStore
 from mainspring_server.wheel.polled import PolledWheel
 
@@ -54,6 +55,7 @@ class Api:
     store: SqliteStore
     engine: Engine
     dispatcher: Dispatcher
+    resolver: Resolver
     watcher: Watcher
     interceptor: ServerInterceptor
     channel: grpc.aio.Channel
@@ -72,6 +74,11 @@ class Api:
         """Lease what is ready, as worker `w`."""
         want = Want((f"default/{queue}",), (Seat("w", room),), 60_000, acked=True)
         return await self.engine.claim([want])
+
+    async def resolve(self) -> None:
+        """Tell all dependents of what has ended."""
+        while await self.resolver.run_once() is not None:
+            pass
 
     async def settle(self) -> None:
         """Make READY what is due by now."""
@@ -113,6 +120,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
     queue = ClaimedQueue(store)
     engine = Engine(store, wheel, queue, clock)
     dispatcher = Dispatcher(engine, clock, batch=500, recheck_ms=1_000)
+    resolver = Resolver(engine, store, clock)
     watcher = Watcher(engine, store, clock, Limits(watches=3))
     settings = Settings(store=f"sqlite:///{tmp_path / 'tasks.db'}", node="node-1")
     info = ServerInfo(settings, ClockGuard(store, clock), store, wheel, queue)
@@ -132,6 +140,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
             store,
             engine,
             dispatcher,
+            resolver,
             watcher,
             interceptor,
             channel,

@@ -148,12 +148,15 @@ async def test_accepted_at_the_bounds(api: Api) -> None:
 
 async def test_what_is_not_served_names_the_field(api: Api) -> None:
     cron = submission(lambda r: setattr(r.schedule.cron, "expression", "* * * * *"))
-    waits = submission(lambda r: r.dependencies.task_ids.append(UNKNOWN))
     batch = task_requests_pb2.SubmitBatchRequest
     calls = (
         (api.scheduler.Submit(cron), "schedule.cron"),
-        (api.scheduler.Submit(waits), "dependencies"),
-        (api.scheduler.SubmitBatch(batch(requests=[submission()], atomic=True)), "atomic"),
+        (
+            api.scheduler.SubmitBatch(
+                batch(requests=[submission()], atomic=True, cron={"expression": "* * * * *"})
+            ),
+            "cron",
+        ),
     )
     for call, field in calls:
         found = await refusal(call)

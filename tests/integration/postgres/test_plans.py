@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from mainspring_server.store.postgres import PostgresStore, claims, insert, queries, transitions
+from mainspring_server.store.postgres import (
+    PostgresStore,
+    claims,
+    edges,
+    insert,
+    queries,
+    transitions,
+)
 from mainspring_server.store.postgres.pool import Session
 
 BY_ID = (
@@ -21,18 +28,26 @@ BY_ID = (
     transitions.REPUBLISH,
     queries.LOAD,
     queries.LOAD_FULL,
+    edges.LOCK_PREDECESSORS,
+    edges.FIND_WAITING,
+    edges.LOCK_WAITING,
+    edges.MARK_FROM,
+    edges.MARK_ALL,
+    edges.TOLD,
+    edges.HANDED,
 )
 BY_CHECK = (queries.DUE, queries.OVERDUE, claims.WINDOW)
 
 
-async def plan(store: PostgresStore, sql: str) -> list[str]:
-    """The generic plan, on a connection of the store's own."""
+async def plan(store: PostgresStore, sql: str, arguments: str = "") -> list[str]:
+    """The generic plan, on a connection of the store's own; its arguments prune partitions."""
     count = max(int(number) for number in re.findall(r"\$(\d+)", sql))
+    arguments = arguments or ", ".join(["NULL"] * count)
 
     async def work(session: Session) -> list[str]:
         await session.script(f"PREPARE pinned AS {sql}")
         try:
-            rows = await session.rows(f"EXPLAIN EXECUTE pinned({', '.join(['NULL'] * count)})")
+            rows = await session.rows(f"EXPLAIN EXECUTE pinned({arguments})")
         finally:
             await session.script("DEALLOCATE pinned")
         return [row[0] for row in rows]
@@ -100,7 +115,15 @@ async def test_claim_by_lane_walks_the_ready_index_in_order(indexed: PostgresSto
 async def test_the_batch_is_the_outer_side_so_rows_are_locked_in_its_order(
     store: PostgresStore,
 ) -> None:
-    for sql in (transitions.SUCCEED, transitions.MAKE_READY, transitions.APPLY, transitions.EXTEND):
+    for sql in (
+        transitions.SUCCEED,
+        transitions.MAKE_READY,
+        transitions.APPLY,
+        transitions.EXTEND,
+        edges.LOCK_PREDECESSORS,
+        edges.LOCK_WAITING,
+        edges.TOLD,
+    ):
         lines = await plan(store, sql)
         batch = next(n for n, line in enumerate(lines) if "Function Scan on u" in line)
         table = next(n for n, line in enumerate(lines) if "Index Scan using" in line)
@@ -112,6 +135,28 @@ async def test_keys_are_taken_in_digest_order(store: PostgresStore) -> None:
     text = "\n".join(await plan(store, insert.KEYED))
     assert re.search(r"Insert on idempotency_keys.*\n(.*\n){1,6}?.*Sort Key: x.digest", text), text
     assert "Join" not in text
+
+
+async def test_edges_are_found_from_either_side_through_an_index(store: PostgresStore) -> None:
+    low, high = f"'{bytes(16).hex()}'", f"'{'f' * 32}'"
+    one, by_both = "(downstream = u.downstream)", "_predecessor_downstream_idx"
+    for sql, arguments, index, condition in (
+        (edges.FIND_WAITING, f"NULL, {low}, 9", by_both, "= u.predecessor) AND (downstream >"),
+        (edges.MARK_FROM, f"NULL, {low}, {high}, NULL", by_both, ") AND (downstream >= $2) AND ("),
+        (edges.MARK_ALL, "NULL", "_pkey", one),
+        (edges.COUNT, "NULL", "_pkey", one),
+        (edges.HANDED, "NULL", "_pkey", one),
+    ):
+        lines = await plan(store, sql, arguments)
+        scans = [n for n, line in enumerate(lines) if " on task_dependencies" in line]
+        found = [n for n in scans if "Scan using" in lines[n]]
+        assert found, "\n".join(lines)
+        for n in found:
+            assert index in lines[n], "\n".join(lines)
+            assert condition in lines[n + 1], "\n".join([sql, *lines])
+    # One page costs one page: below the limit of each predecessor nothing is sorted.
+    text = "\n".join(await plan(store, edges.FIND_WAITING, f"NULL, {low}, 9"))
+    assert "Sort" not in text.rpartition("Limit")[2], text
 
 
 async def test_an_id_prunes_to_one_partition(

@@ -40,7 +40,7 @@ QUEUE = Field("queue", "=", "images")
         ("worker_id = 'OR'", Field("worker_id", "=", "OR")),
         (f"retry_of = {text_of(ID)}", Field("retry_of", "=", ID)),
         (f"schedule_id != {text_of(ID)}", Field("schedule_id", "!=", ID)),
-        (f"graph_id = {text_of(ID)}", Any(())),
+        (f"graph_id = {text_of(ID)}", Field("graph_id", "=", ID)),
         ('due_time < "2026-03-01T08:00:00Z"', Field("due_time", "<", 1_772_352_000_000)),
         ('due_time < "2026-03-01T09:00:00+01:00"', Field("due_time", "<", 1_772_352_000_000)),
         (

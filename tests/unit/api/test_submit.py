@@ -156,8 +156,6 @@ def test_what_a_later_version_serves_is_named() -> None:
     cron = Request(task_type="a")
     cron.schedule.cron.expression = "* * * * *"
     assert refused(cron) == ("NOT_IMPLEMENTED", "schedule.cron")
-    waits = request(dependencies=task_pb2.Dependencies(task_ids=["x"]))
-    assert refused(waits) == ("NOT_IMPLEMENTED", "dependencies")
     assert refused(request(local_ref="a")) == ("LOCAL_REF_INVALID", "local_ref")
     assert read(request(dependencies=task_pb2.Dependencies())).status is Status.READY
 

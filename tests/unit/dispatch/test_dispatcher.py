@@ -310,3 +310,55 @@ async def test_a_poll_ends_no_stream(dispatcher: Dispatcher) -> None:
     dispatcher.register(stream)
     dispatcher.register(poll)
     assert not stream.closed
+
+
+async def test_a_cancelled_task_holds_no_slot_any_more(
+    engine: Engine, dispatcher: Dispatcher
+) -> None:
+    worker = session("w", 1)
+    dispatcher.register(worker)
+    engine.queue.put("default/q", 1, 2)
+    await passes(dispatcher)
+    assert taken(worker) == [1]
+    ref = LeaseRef(task_id(1), 2)
+    worker.acknowledge([ref])
+    for listener in engine.effects.cancelled:
+        listener([(ref, "no longer wanted")])
+    await passes(dispatcher)
+    assert taken(worker) == [1, 2]
+
+
+async def test_who_connects_while_the_server_drains_is_told(dispatcher: Dispatcher) -> None:
+    dispatcher.drain("going", 5_000)
+    late = session("w")
+    dispatcher.register(late)
+    assert isinstance(late.outbox[0], DrainFrame)
+    assert late.credit() == 0
+
+
+async def test_the_ready_queue_hears_once_of_all_that_connected(
+    engine: Engine, dispatcher: Dispatcher
+) -> None:
+    told: list[dict[str, int]] = []
+    engine.queue.serve = lambda lanes: told.append(dict(lanes))  # type: ignore[method-assign]
+    for number in range(50):
+        dispatcher.register(session(f"w{number}", 2))
+    await passes(dispatcher)
+    assert told == [{"default/q": 100}]
+
+
+async def test_a_lane_is_served_until_its_last_worker_leaves(
+    engine: Engine, dispatcher: Dispatcher
+) -> None:
+    one, two = session("one", 0), session("two", 1)
+    dispatcher.register(one)
+    dispatcher.register(two)
+    await dispatcher.unregister(one)
+    engine.queue.put("default/q", 1)
+    await passes(dispatcher)
+    assert taken(two) == [1]
+    await dispatcher.unregister(two)
+    before = len(engine.claims)
+    engine.queue.put("default/q", 2)
+    await passes(dispatcher)
+    assert len(engine.claims) == before

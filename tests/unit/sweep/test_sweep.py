@@ -229,3 +229,18 @@ async def test_healthy_rows_do_not_hide_a_sick_one(bench: Bench) -> None:
     await bench.claim(1_000, acked=True)
     await bench.pass_time(15_000)
     assert (await bench.row(sick)).status is not Status.RUNNING
+
+
+async def test_a_long_queue_is_looked_at_less_often(bench: Bench) -> None:
+    now = bench.clock.now()
+    tasks = [
+        NewTask(i, "default", "t", "t", 5, Status.READY, now, now, next_check_at=now + 5_000)
+        for i in mint(now, 2_500)
+    ]
+    await bench.engine.submit(tasks)
+    await bench.pass_time(12_000)
+    rows = await bench.store.load([task.task_id for task in tasks])
+    checks = [row.next_check_at for row in rows if row is not None and row.next_check_at]
+    assert len(checks) == 2_500
+    # the first page of a sweep does not know it yet
+    assert sum(at > bench.clock.now() + 15_000 for at in checks) == 1_500

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -16,7 +17,16 @@ from mainspring.v1 import task_pb2
 
 from ..admission.limits import DEFAULT_LIMITS
 from ..domain.errors import InvalidArgument, NotFound
-from ..domain.task import NO_PAYLOAD, NO_TIMEOUTS, Attempt, Payload, PayloadKind, Status, Task
+from ..domain.task import (
+    NO_PAYLOAD,
+    NO_TIMEOUTS,
+    Attempt,
+    Payload,
+    PayloadKind,
+    Rule,
+    Status,
+    Task,
+)
 from ..domain.task import Timeouts as TaskTimeouts
 from ..ids import text_of
 
@@ -208,9 +218,13 @@ def timeouts_message(limits: TaskTimeouts) -> task_pb2.Timeouts:
 
 
 def task_message(
-    task: Task, view: task_pb2.TaskView.ValueType = task_pb2.TASK_VIEW_BASIC
+    task: Task,
+    view: task_pb2.TaskView.ValueType = task_pb2.TASK_VIEW_BASIC,
+    predecessors: Sequence[bytes] = (),
 ) -> task_pb2.Task:
-    """A task as reads answer it; FULL needs a row that was loaded with its payload."""
+    """A task as reads answer it; FULL needs a row that was loaded with its payload, and the ids of
+    its predecessors.
+    """
     message = task_pb2.Task(
         task_id=text_of(task.task_id),
         task_type=task.task_type,
@@ -229,6 +243,8 @@ def task_message(
         outcome=task.outcome or b"",
         status_reason=task.status_reason or "",
         namespace=task.namespace,
+        graph_id=text_of(task.graph_id) if task.graph_id else "",
+        local_ref=task.local_ref or "",
     )
     _add_times(message, task)
     if task.progress is not None or task.progress_message:
@@ -241,7 +257,17 @@ def task_message(
         message.retry.CopyFrom(retry_message(task))
         if task.timeouts != NO_TIMEOUTS:
             message.timeouts.CopyFrom(timeouts_message(task.timeouts))
+        if task.rule is not None:
+            message.dependencies.CopyFrom(_dependencies(task, task.rule, predecessors))
     return message
+
+
+def _dependencies(task: Task, rule: Rule, predecessors: Sequence[bytes]) -> task_pb2.Dependencies:
+    return task_pb2.Dependencies(
+        task_ids=map(text_of, predecessors),
+        rule=task_pb2.DependencyRule.ValueType(rule),
+        delay=duration(task.delay_after_ms) if task.delay_after_ms else None,
+    )
 
 
 def _add_times(message: task_pb2.Task, task: Task) -> None:

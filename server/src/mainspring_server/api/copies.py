@@ -1,14 +1,21 @@
-"""Retry: a copy of a task that ended without success, made once."""
+"""Retry: a copy of a task that ended without success, and of the dependents that it took down.
+
+A task is copied once; the same call again answers the same copies. Whoever waited for it and was
+cancelled by its rule is copied along with new edges: to the copies, to the last copy of what was
+retried before, and to what still stands. A dependent that another failed predecessor holds down is
+left for that one's Retry.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from mainspring.v1 import task_requests_pb2
 
 from ..admission.limits import Limits
 from ..domain.checks import first_check
-from ..domain.errors import FailedPrecondition
+from ..domain.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
 from ..domain.task import (
     NO_PAYLOAD,
     IdempotencyKey,
@@ -16,21 +23,26 @@ from ..domain.task import (
     NewTask,
     Status,
     Task,
+    Waits,
 )
 from ..engine import Engine
 from ..ids import mint, text_of
 from ..store.port import Field, ListQuery, Store
 from .convert import unknown_task
+from .dependencies import wait_for
 from .submit import key_digest
+from .taken_down import Plan, find_copies, plan_copies
 
 RETRIABLE = (Status.FAILED, Status.CANCELLED)
+ROUNDS = 4
+PART = 100
 
 
 async def retry(
     engine: Engine, store: Store, task_id: bytes, namespace: str, limits: Limits
 ) -> task_requests_pb2.RetryResponse:
-    """The copy of a FAILED or CANCELLED task: made now, or the one made before."""
-    row = (await store.load([task_id], payload=True, namespace=namespace))[0]
+    """The copies for a FAILED or CANCELLED task: made now, or those made before."""
+    row = (await store.load([task_id], namespace=namespace))[0]
     if row is None:
         raise unknown_task(task_id)
     if row.status not in RETRIABLE:
@@ -44,34 +56,90 @@ async def retry(
                 "allowed": "FAILED CANCELLED",
             },
         )
-    query = ListQuery(
-        namespace,
-        Field("retry_of", "=", task_id),
-        "create_time",
-        descending=False,
-        after=None,
-        limit=1,
-    )
-    earlier = await store.list_tasks(query)
-    if earlier:
-        return _answer(task_id, earlier[0].task_id, existing=True)
-    # Two calls at one time both find none; the key lets only one of them store its copy.
-    answer = (await engine.submit([_copy(row, engine.clock.now(), limits)]))[0]
-    if isinstance(answer, Exception):
-        raise answer
-    return _answer(task_id, answer.task_id, existing=answer.state is not InsertState.INSERTED)
+    for _ in range(ROUNDS):
+        earlier = (await find_copies(store, namespace, [task_id])).get(task_id)
+        if earlier is not None:
+            return _response(await _same_graph(store, earlier), existing=True)
+        plan = await plan_copies(store, row, limits)
+        tasks = await _copies(store, plan, engine.clock.now(), limits)
+        try:
+            answers = await engine.submit_graph(tasks)
+        except AlreadyExists:
+            continue  # a Retry of another task copied one of these meanwhile: look again
+        pairs = zip(tasks, answers, strict=True)
+        existing = answers[0].state is not InsertState.INSERTED
+        return _response(
+            ((task.retry_of, answer.task_id) for task, answer in pairs), existing=existing
+        )
+    raise Unavailable("STORE_UNAVAILABLE", "other calls retry parts of the same graph; try again")
 
 
-def _answer(origin: bytes, copy: bytes, *, existing: bool) -> task_requests_pb2.RetryResponse:
-    return task_requests_pb2.RetryResponse(
-        new_task_ids={text_of(origin): text_of(copy)}, existing=existing
-    )
+def _response(
+    pairs: Iterable[tuple[bytes | None, bytes]], *, existing: bool
+) -> task_requests_pb2.RetryResponse:
+    found = {text_of(origin): text_of(copy) for origin, copy in pairs if origin}
+    return task_requests_pb2.RetryResponse(new_task_ids=found, existing=existing)
 
 
-def _copy(row: Task, now: int, limits: Limits) -> NewTask:
+async def _same_graph(store: Store, copy: Task) -> list[tuple[bytes | None, bytes]]:
+    """A copy and those that were made with it: they are a graph of their own."""
+    if copy.graph_id is None:
+        return [(copy.retry_of, copy.task_id)]
+    found: list[tuple[bytes | None, bytes]] = []
+    after: tuple[int, bytes] | None = None
+    where = Field("graph_id", "=", copy.graph_id)
+    while True:
+        rows = await store.list_tasks(
+            ListQuery(copy.namespace, where, "create_time", False, after, PART)
+        )
+        found += [(row.retry_of, row.task_id) for row in rows]
+        if len(rows) < PART:
+            return found
+        after = rows[-1].created_at, rows[-1].task_id
+
+
+async def _copies(store: Store, plan: Plan, now: int, limits: Limits) -> list[NewTask]:
+    """The new tasks, the retried one first, with the payloads of the old."""
+    graph, ids = mint(now, 1)[0], sorted(mint(now, len(plan.rows)))
+    new = {row.task_id: copy for row, copy in zip(plan.rows, ids, strict=True)}
+    graph_id = graph if len(plan.rows) > 1 or plan.rows[0].graph_id else None
+    found: list[NewTask] = []
+    size = 0
+    for start in range(0, len(plan.rows), PART):
+        part = plan.rows[start : start + PART]
+        for row in await store.load([row.task_id for row in part], payload=True):
+            if row is None:
+                raise Unavailable("STORE_UNAVAILABLE", "a dependent was just deleted; try again")
+            copy = _copy(row, new[row.task_id], now, limits)
+            copy.graph_id, copy.local_ref = graph_id, row.local_ref if graph_id else None
+            size += len(copy.payload.body)
+            waits = _waits(plan, row, new)
+            if waits is not None:
+                wait_for(copy, waits)
+            found.append(copy)
+        if size > 4 * limits.batch_bytes:
+            raise InvalidArgument(
+                "BATCH_TOO_LARGE",
+                f"the payloads of its dependents have more than {4 * limits.batch_bytes} bytes; "
+                "submit them again instead",
+                metadata={"limit": str(4 * limits.batch_bytes)},
+            )
+    return found
+
+
+def _waits(plan: Plan, row: Task, new: dict[bytes, bytes]) -> Waits | None:
+    """What a copy waits for; nothing where none of its predecessors is left."""
+    if row.rule is None:
+        return None
+    left = tuple(plan.waits_for(row, new))
+    again = row.task_id == plan.rows[0].task_id
+    return Waits(left, row.rule, 0 if again else row.delay_after_ms) if left else None
+
+
+def _copy(row: Task, task_id: bytes, now: int, limits: Limits) -> NewTask:
     deadline = None if row.timeouts.total_ms is None else now + row.timeouts.total_ms
     return NewTask(
-        task_id=mint(now, 1)[0],
+        task_id=task_id,
         namespace=row.namespace,
         task_type=row.task_type,
         queue=row.queue,

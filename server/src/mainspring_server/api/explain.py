@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from mainspring.v1 import query_requests_pb2, rung_pb2
 
-from ..domain.task import Status, Task
+from ..domain.task import Edge, Status, Task
 from ..engine import Engine
+from ..ids import text_of
 from ..store.port import All, Any, Field, PausedQueue, Store, WorkerRow
 from .convert import duration, task_message, timestamp, unknown_task
 
@@ -23,6 +24,9 @@ QUEUE_RUNGS = {
 CONFIRM_MS = 5_000
 """A lost hint costs at most this long."""
 
+NAMED = 5
+"""So many predecessors are named, the others counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -33,6 +37,7 @@ class Facts:
     paused: PausedQueue | None
     sooner: int
     workers: Sequence[WorkerRow]
+    edges: Sequence[Edge]
 
     @property
     def free(self) -> int:
@@ -108,7 +113,8 @@ async def _facts(store: Store, task: Task, now: int) -> Facts:
             )
         )
         sooner = sum(n for _, n in await store.count_tasks(task.namespace, where, None))
-    return Facts(task, now, paused, sooner, workers)
+    edges = await store.edges([task.task_id]) if task.rule is not None else []
+    return Facts(task, now, paused, sooner, workers, edges)
 
 
 def _add_gates(response: query_requests_pb2.ExplainResponse, facts: Facts) -> Finding | None:
@@ -137,14 +143,23 @@ def _add_gates(response: query_requests_pb2.ExplainResponse, facts: Facts) -> Fi
 
 
 def _dependencies(facts: Facts) -> Finding:
-    if facts.task.status is Status.CREATED:
-        return Finding(
-            passed=False,
-            detail="its predecessors are not done",
-            since=facts.task.created_at,
-            unblock="its predecessors",
-        )
-    return Finding(passed=True, detail="it waits for no other task", since=facts.task.created_at)
+    task = facts.task
+    if task.rule is None:
+        return Finding(passed=True, detail="it waits for no other task", since=task.created_at)
+    count = len(facts.edges)
+    if task.status is not Status.CREATED:
+        return Finding(passed=True, detail=f"{task.rule.name} of {count} predecessors holds")
+    waiting = [text_of(edge.predecessor) for edge in facts.edges if edge.outcome is None]
+    named = ", ".join(waiting[:NAMED])
+    more = f" and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+    return Finding(
+        passed=False,
+        detail=f"{count - len(waiting)} of {count} predecessors are done, its rule is "
+        f"{task.rule.name}",
+        since=task.created_at,
+        unblock=f"task {named}{more}" if waiting else "the resolver",
+        delay_ms=None if waiting else CONFIRM_MS,
+    )
 
 
 def _due(facts: Facts) -> Finding:

@@ -169,9 +169,7 @@ class _Builder(Transformer[Token, Filter]):
                 allowed=" ".join(operators),
             )
         text = _unquoted(value)
-        result = Field(name, str(operator), read(text, str(operator), _position(value)))
-        # No task of this version belongs to a graph, and a comparison with nothing is false.
-        return Any(()) if name == "graph_id" else result
+        return Field(name, str(operator), read(text, str(operator), _position(value)))
 
 
 def _position(token: Token) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
-from mainspring.v1 import lease_pb2, lease_stream_pb2
+from mainspring.v1 import lease_pb2, lease_stream_pb2, task_pb2
 
 from ..admission.limits import Limits
 from ..dispatch.session import DrainFrame, Frame, GrantFrame, NoticeFrame, ReplyFrame
@@ -30,7 +30,14 @@ from ..domain.task import (
     WorkerResult,
 )
 from ..ids import parse, text_of
-from .convert import check_text, duration, duration_ms, timestamp
+from .convert import (
+    MAX_DURATION_S,
+    MAX_NANOS,
+    check_text,
+    duration,
+    duration_ms,
+    timestamp,
+)
 
 _RESULT_STATES = {
     ResultState.APPLIED: lease_pb2.RESULT_STATE_APPLIED,
@@ -69,6 +76,13 @@ def lease_message(grant: Grant) -> lease_pb2.Lease:
         message.trace_context = grant.trace_context
     if grant.run_timeout_ms is not None:
         message.run_timeout.CopyFrom(duration(grant.run_timeout_ms))
+    for item in grant.handed:
+        message.predecessors.add(
+            task_id=text_of(item.task_id),
+            local_ref=item.local_ref or "",
+            status=task_pb2.TaskStatus.ValueType(item.status),
+            outcome=item.outcome or b"",
+        )
     return message
 
 
@@ -111,7 +125,8 @@ def result_reply(ref: LeaseRef, state: ResultState | Exception) -> lease_pb2.Res
     message = lease_pb2.ResultReply(task_id=text_of(ref.task_id), lease_token=ref.token)
     if isinstance(state, ResultState):
         message.state = _RESULT_STATES[state]
-    else:
+    else:  # it cannot be stored: the worker reports a failure in its place
+        message.state = lease_pb2.RESULT_STATE_INVALID
         message.error = state.message if isinstance(state, MainspringError) else INTERNAL_TEXT
     return message
 
@@ -214,6 +229,13 @@ def worker_time(request: lease_stream_pb2.LeaseRequest) -> int | None:
     if not request.HasField("monotonic_time"):
         return None
     stamp = request.monotonic_time
+    if not (0 <= stamp.seconds <= MAX_DURATION_S and 0 <= stamp.nanos <= MAX_NANOS):
+        raise InvalidArgument(
+            "FIELD_INVALID",
+            f"monotonic_time must be a Duration that is not negative, not {stamp.seconds} s and "
+            f"{stamp.nanos} ns",
+            field="monotonic_time",
+        )
     return stamp.seconds * 1_000 + stamp.nanos // 1_000_000
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sized
 from typing import Any
 
 from mainspring.v1 import lease_pb2, lease_stream_pb2
@@ -22,7 +22,7 @@ from ..domain.errors import (
     Unavailable,
 )
 from ..domain.leases import LeaseTerms
-from ..domain.task import Beat, BeatState, LeaseRef, ResultState, WorkerResult
+from ..domain.task import Beat, BeatAnswer, BeatState, LeaseRef, ResultState, WorkerResult
 from ..engine import Engine
 from ..ids import mint, text_of
 from .convert import check_name, check_text, duration
@@ -39,10 +39,14 @@ from .lease_frames import (
 log = logging.getLogger(__name__)
 
 PROTOCOL_VERSIONS = (1,)
+ITEMS = {"ack": "leases", "heartbeat": "leases", "results": "results", "hand_back": "leases"}
+"""The frames that carry lists, and where."""
 MAX_SLOTS = 10_000
 MAX_NAMES = 100
 MAX_FRAMES_UNDER_WAY = 64
 """Frames of one stream whose results or beats are being stored; then reading pauses."""
+AGAIN_MS = 500
+"""The pause before what the store could not take is tried again."""
 
 
 class LeaseStream:
@@ -84,6 +88,7 @@ class LeaseStream:
             for task in (reader, writer):
                 task.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
+            session.ended.set()  # no answer can be told any more: nothing is tried again
             await self._settle()
             await self._dispatcher.unregister(session)
 
@@ -124,6 +129,7 @@ class LeaseStream:
                 if isinstance(answer, Exception) or answer.state is BeatState.EXTENDED
             ],
             now,
+            self._leases.lease_ms,
         )
         welcome = lease_stream_pb2.Welcome(
             session_id=session.session_id,
@@ -169,9 +175,12 @@ class LeaseStream:
             await self._take(session, frame)
             while len(self._under_way) >= MAX_FRAMES_UNDER_WAY:
                 await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+            await session.writable()
 
     async def _take(self, session: Session, frame: Any) -> None:
         kind = frame.WhichOneof("frame")
+        if kind in ITEMS:
+            check_count(getattr(getattr(frame, kind), ITEMS[kind]), kind, self._limits)
         if kind == "results":
             self._results(session, frame.results.results)
         elif kind == "ack":
@@ -221,31 +230,66 @@ class LeaseStream:
         good: list[WorkerResult],
         bad: list[tuple[LeaseRef, ResultState | Exception]],
     ) -> None:
-        states = await self._engine.complete(good)
-        replies = [
-            (LeaseRef(found.task_id, found.token), state)
-            for found, state in zip(good, states, strict=True)
-        ]
-        session.send(ReplyFrame(results=replies + bad))
+        if bad:
+            session.send(ReplyFrame(results=bad))
+        left = good
+        while left:
+            states = await self._engine.complete(left)
+            told = list(zip(left, states, strict=True))
+            # Of these nothing is said: a worker forgets a result once it is answered.
+            left = [found for found, state in told if isinstance(state, Unavailable)]
+            replies = [
+                (LeaseRef(found.task_id, found.token), state)
+                for found, state in told
+                if not isinstance(state, Unavailable)
+            ]
+            if replies:
+                session.send(ReplyFrame(results=replies))
+            if left and await self._paused(session):
+                return
+
+    async def _paused(self, session: Session) -> bool:
+        """Wait before another try; True if the stream ended meanwhile."""
+        return await self._clock.wait(session.ended, self._clock.now() + AGAIN_MS)
 
     async def _beat(self, session: Session, found: list[Beat]) -> None:
-        echo = session.echo(self._clock.monotonic())
-        answers = await self._engine.heartbeat(found)
-        replies = []
-        for beat, answer in zip(found, answers, strict=True):
-            ref = LeaseRef(beat.task_id, beat.token)
-            if not isinstance(answer, Exception):
-                if answer.state is BeatState.EXTENDED:
-                    session.fresh.pop(beat.task_id, None)
-                else:
-                    session.release([ref])
-            replies.append((ref, answer))
-        session.send(ReplyFrame(beats=replies, echo=echo))
-        self._dispatcher.credit_changed(session)
+        while found:
+            echo = session.echo(self._clock.monotonic())
+            answers = await self._engine.heartbeat(found)
+            replies: list[tuple[LeaseRef, BeatAnswer | Exception]] = []
+            again: list[Beat] = []
+            for beat, answer in zip(found, answers, strict=True):
+                ref = LeaseRef(beat.task_id, beat.token)
+                if isinstance(answer, Unavailable):
+                    again.append(beat)
+                    continue
+                if not isinstance(answer, Exception):
+                    self._note(session, ref, answer)
+                replies.append((ref, answer))
+            if replies:
+                session.send(ReplyFrame(beats=replies, echo=echo))
+                self._dispatcher.credit_changed(session)
+            found = again
+            if found and await self._paused(session):
+                return
+
+    def _note(self, session: Session, ref: LeaseRef, answer: BeatAnswer) -> None:
+        """What a stored beat says of a lease."""
+        if answer.state is BeatState.EXTENDED:
+            session.fresh.pop(ref.task_id, None)
+            session.extended(ref, self._clock.now() + answer.remaining_ms)
+        else:
+            session.release([ref])
 
     async def _hand_back(self, session: Session, leases: list[LeaseRef]) -> None:
         session.release(leases)
-        taken = await self._engine.hand_back(leases)
+        taken: set[LeaseRef] | None = None
+        while taken is None:
+            try:
+                taken = await self._engine.hand_back(leases)
+            except Unavailable:
+                if await self._paused(session):
+                    return
         replies: list[tuple[LeaseRef, ResultState | Exception]] = [
             (ref, ResultState.APPLIED if ref in taken else ResultState.STALE) for ref in leases
         ]
@@ -256,6 +300,16 @@ class LeaseStream:
     async def _write(self, session: Session, context: Any) -> None:
         while (frame := await session.next_frame()) is not None:
             await context.write(frame_message(frame, self._leases.first_lease_ms))
+
+
+def check_count(items: Sized, field: str, limits: Limits) -> None:
+    """Not more items in one message than are handled without holding up everybody else."""
+    if len(items) > limits.batch_requests:
+        raise InvalidArgument(
+            "BATCH_TOO_LARGE",
+            f"at most {limits.batch_requests} {field} in one message, not {len(items)}",
+            field=field,
+        )
 
 
 def check_worker(namespace: str, asked: Any) -> WorkerInfo:

@@ -16,6 +16,7 @@ from ..domain.errors import InvalidArgument
 
 DIGEST_BYTES = 12
 MAX_TOKEN_CHARS = 1_024
+INT64_MAX = 2**63 - 1
 
 PAGE_BYTES = 3 * 1_024 * 1_024
 """A page ends early beyond this, so that it fits the 4 MiB that gRPC clients take by default."""
@@ -64,6 +65,6 @@ def _read(token: str, scope: Sequence[str]) -> Key | None:
     except ValueError:
         return None
     match key:
-        case [int(number), str(text)]:
+        case [int(number), str(text)] if abs(number) <= INT64_MAX:
             return number, text
     return None

@@ -91,12 +91,17 @@ async def _add_tasks(
     """Add tasks until the page is full in bytes, at least one; answers how many."""
     full = view == task_pb2.TASK_VIEW_FULL
     size = shown = 0
+    predecessors: dict[bytes, list[bytes]] = {}
     for start in range(0, len(rows), PAYLOADS_AT_A_TIME):
         part: Sequence[Task | None] = rows[start : start + PAYLOADS_AT_A_TIME]
         if full:
             part = await store.load([row.task_id for row in part if row], payload=True)
+            waited = [row.task_id for row in part if row and row.rule is not None]
+            for edge in await store.edges(waited) if waited else ():
+                predecessors.setdefault(edge.downstream, []).append(edge.predecessor)
         for n, loaded in enumerate(part):
-            message = task_message(loaded or rows[start + n], view)
+            row = loaded or rows[start + n]
+            message = task_message(row, view, predecessors.get(row.task_id, ()))
             size += message.ByteSize()
             if shown and size > PAGE_BYTES:
                 return shown
@@ -170,7 +175,7 @@ async def history(
     row = (await store.load([task_id], namespace=namespace))[0]
     if row is None:
         raise unknown_task(task_id)
-    before = None if key is None else (key[0], int(key[1]) if key[1].isdigit() else 0)
+    before = None if key is None else (key[0], int(key[1]) if key[1].isdecimal() else 0)
     attempts = await _newest(store, task_id, before, size + 1)
     if before is None:
         attempts = [*_current(row), *attempts]

@@ -30,6 +30,7 @@ from .convert import (
 )
 from .copies import retry
 from .explain import explain
+from .graphs import cancel_graph
 from .interceptors import namespace_of
 from .queries import count_tasks, history, list_tasks
 from .submissions import Submissions, trace_of
@@ -88,18 +89,24 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         )
         if rows[0] is None:
             raise unknown_task(task_id)
-        return task_requests_pb2.StatusResponse(task=task_message(rows[0], view))
+        full = view == task_pb2.TASK_VIEW_FULL and rows[0].rule is not None
+        edges = await self._store.edges([task_id]) if full else []
+        message = task_message(rows[0], view, [edge.predecessor for edge in edges])
+        return task_requests_pb2.StatusResponse(task=message)
 
     async def Cancel(
         self, request: task_requests_pb2.CancelRequest, context: Any
     ) -> task_requests_pb2.CancelResponse:
-        """Cancel a task that is not terminal."""
+        """Cancel a task that is not terminal, or what lives of a graph."""
         task_id = task_id_of(request.task_id)
         reason = check_text(request.reason, "reason", self._limits.reason_chars)
         namespace = namespace_of(context)
         cancelled = await self._engine.cancel([task_id], reason, namespace)
         if not cancelled and (await self._store.load([task_id], namespace=namespace))[0] is None:
-            raise unknown_task(task_id)
+            count = await cancel_graph(self._engine, self._store, task_id, reason, namespace)
+            if count is None:
+                raise unknown_task(task_id)
+            return task_requests_pb2.CancelResponse(cancelled_instances=count)
         return task_requests_pb2.CancelResponse(cancelled_instances=len(cancelled))
 
     async def Reschedule(

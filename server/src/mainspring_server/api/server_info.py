@@ -23,6 +23,7 @@ CAPABILITIES = (
     *("Explain", "Reschedule", "Retry", "Lease", "Poll", "Heartbeat", "Complete"),
     *("ListQueues", "PauseQueue", "ResumeQueue", "ListWorkers", "GetServerInfo"),
     *("Submit.schedule.immediate", "Submit.schedule.due_time", "Submit.schedule.delay"),
+    *("Submit.dependencies", "SubmitBatch.atomic"),
 )
 
 

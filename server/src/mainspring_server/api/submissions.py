@@ -8,18 +8,16 @@ from typing import Any
 
 from mainspring.v1 import task_pb2, task_requests_pb2
 
-from ..admission.limits import MIB, Limits
+from ..admission.limits import Limits
 from ..clock import Clock
-from ..domain.errors import AlreadyExists, InvalidArgument, MainspringError, Unavailable
+from ..domain.errors import AlreadyExists, MainspringError, Unavailable
 from ..domain.task import Inserted, InsertState, NewTask, Status
 from ..engine import Engine
 from ..ids import mint, text_of
 from .convert import invalid, required
 from .errors import status_of
+from .graphs import SLICE_BYTES, place_unknown, placed, read_graph
 from .submit import SubmitReader, not_implemented
-
-SLICE_BYTES = MIB
-"""After so many bytes of one batch the loop is given to others, whose leases may need it."""
 
 
 class Submissions:
@@ -37,7 +35,7 @@ class Submissions:
         """Submit: the task's answer, or its error."""
         now = self._clock.now()
         task = self._reader.read(request, namespace, now, mint(now, 1)[0], trace)
-        answer = (await self._engine.submit([task]))[0]
+        answer = (await self._store([task]))[0]
         if isinstance(answer, Exception):
             raise answer
         conflict = _conflict(answer, task)
@@ -52,9 +50,11 @@ class Submissions:
     ) -> task_requests_pb2.SubmitBatchResponse:
         """SubmitBatch in its list form: a result or a Status for each request, in order."""
         self._check(request)
+        if request.atomic:
+            return await self._graph(request.requests, namespace, trace)
         read = await self._read(request.requests, namespace, trace)
         tasks = [item for item in read if isinstance(item, NewTask)]
-        answered = await self._engine.submit(tasks)
+        answered = await self._store(tasks)
         if answered and all(isinstance(answer, Unavailable) for answer in answered):
             # Nothing was taken: as an error of the call its client repeats it when that is safe.
             raise answered[0]  # type: ignore[misc]
@@ -68,11 +68,44 @@ class Submissions:
                 result.error.CopyFrom(status_of(refusal, "SubmitBatch"))
         return response
 
+    async def _store(self, tasks: list[NewTask]) -> list[Inserted | Exception]:
+        """To the engine; what waits for existing tasks goes its own way, beside the rest."""
+        waiting = [task for task in tasks if task.waits]
+        if not waiting:
+            return await self._engine.submit(tasks)
+        plain = [task for task in tasks if not task.waits]
+        found = await asyncio.gather(
+            self._engine.submit(plain), self._engine.submit_waiting(waiting)
+        )
+        others, waited = iter(found[0]), iter(found[1])
+        return [next(waited if task.waits else others) for task in tasks]
+
+    async def _graph(
+        self,
+        requests: Sequence[task_requests_pb2.SubmitRequest],
+        namespace: str,
+        trace: str | None,
+    ) -> task_requests_pb2.SubmitBatchResponse:
+        """SubmitBatch in its atomic form: all of it, or the error of what is wrong."""
+        now = self._clock.now()
+        tasks = await read_graph(self._reader, requests, namespace, now, trace)
+        try:
+            answers = await self._engine.submit_graph(tasks)
+        except MainspringError as error:
+            raise place_unknown(error, tasks)
+        response = task_requests_pb2.SubmitBatchResponse()
+        for answer in answers:
+            _fill(response.results.add().submitted, answer)
+        graph_id = tasks[0].graph_id
+        if answers[0].state is InsertState.EXISTING:
+            row = (await self._engine.store.load([answers[0].task_id]))[0]
+            graph_id = row.graph_id if row else None
+        response.graph_id = text_of(graph_id) if graph_id else ""
+        return response
+
     def _check(self, request: task_requests_pb2.SubmitBatchRequest) -> None:
         limits = self._limits
         count = len(request.requests)
-        if request.atomic:
-            raise not_implemented("atomic", "batches that are stored as a whole or not at all")
         if request.HasField("cron"):
             raise not_implemented("cron", "recurring graphs")
         if not count:
@@ -110,7 +143,7 @@ class Submissions:
             try:
                 task = read(request, namespace, now, task_id, trace)
             except MainspringError as error:
-                found.append(_placed(error, len(found)))
+                found.append(placed(error, len(found)))
                 continue
             found.append(task)
             size += len(task.payload.body)
@@ -128,17 +161,6 @@ def _answer(
     if refusal is None:
         _fill(result.submitted, answer)  # type: ignore[arg-type]
     return refusal
-
-
-def _placed(error: MainspringError, position: int) -> MainspringError:
-    """The error of one request, its field as seen from the batch."""
-    place = f"requests[{position}]"
-    if isinstance(error, InvalidArgument) and error.field:
-        error.message = f"{place}.{error.message}"
-    else:
-        error.message = f"{place}: {error.message}"
-    error.field = f"{place}.{error.field}" if error.field else place
-    return error
 
 
 def _conflict(answer: Inserted, task: NewTask) -> AlreadyExists | None:

@@ -36,6 +36,7 @@ from .convert import (
     required,
     timestamp_ms,
 )
+from .dependencies import wait_for, waits_of
 from .policies import retry_policy, timeouts
 
 DEFAULT_PRIORITY = 5
@@ -73,6 +74,22 @@ class SubmitReader:
 
         `trace_context` is that of the call, for requests that bring none of their own.
         """
+        if request.local_ref:
+            raise invalid("local_ref", "is allowed in an atomic batch only", "LOCAL_REF_INVALID")
+        task = self.read_node(request, namespace, now, task_id, trace_context)
+        if request.HasField("dependencies") and request.dependencies.ByteSize():
+            wait_for(task, waits_of(request.dependencies, self.limits, None))
+        return task
+
+    def read_node(
+        self,
+        request: task_requests_pb2.SubmitRequest,
+        namespace: str,
+        now: int,
+        task_id: bytes,
+        trace_context: str | None,
+    ) -> NewTask:
+        """The same without what it waits for: a request of a graph, whose names are known there."""
         task_type = request.task_type
         if not _is_name(task_type):
             check_name(task_type, "task_type")
@@ -80,10 +97,6 @@ class SubmitReader:
         if queue and not _is_name(queue):
             check_name(queue, "queue")
         status, due_at = self._due(request, now)
-        if request.HasField("dependencies") and request.dependencies.ByteSize():
-            raise not_implemented("dependencies", "tasks that wait for other tasks")
-        if request.local_ref:
-            raise invalid("local_ref", "is allowed in an atomic batch only", "LOCAL_REF_INVALID")
         task = NewTask(
             task_id=task_id,
             namespace=namespace,

@@ -24,8 +24,12 @@ from .convert import timestamp, unknown_task
 from .errors import cut
 
 POLL_MS = 1_000
-LOAD = 1_000
-"""Rows a read."""
+LOAD = 500
+"""Rows a read; then the loop is given to others."""
+PART = 2_000
+"""Tasks that are polled in one pass: many watches make the polls slower, not the server."""
+PART_MS = 250
+"""Between two passes of a poll."""
 RETRY_MS = 1_000
 REASON_BYTES = 1_024
 
@@ -113,7 +117,9 @@ class Watcher(Service):
         self._watched: dict[bytes, set[Subscription]] = {}
         self._subscriptions: set[Subscription] = set()
         self._hinted: set[bytes] = set()
+        self._poll: list[bytes] = []  # what is left of the poll under way
         self._poll_at = 0
+        self._part_at = 0
         self._ended = False
         engine.effects.changed.append(self._hint)
 
@@ -150,13 +156,25 @@ class Watcher(Service):
         """Read what was hinted at; all that is watched once a second."""
         now = self.clock.now()
         hinted, self._hinted = self._hinted, set()
-        if now >= self._poll_at:
-            self._poll_at = now + POLL_MS
-            hinted = set(self._watched)
         ids = list(hinted)
+        if not self._poll and now >= self._poll_at:
+            self._poll_at = now + POLL_MS
+            self._poll = [
+                task_id
+                for task_id, streams in self._watched.items()
+                if any(task_id in stream.open for stream in streams)
+            ]
+            self._part_at = now
+        if self._poll and now >= self._part_at:
+            self._part_at = now + PART_MS
+            ids += self._poll[-PART:]
+            del self._poll[-PART:]
         for start in range(0, len(ids), LOAD):
             await self._read(ids[start : start + LOAD])
-        return self._poll_at if self._watched else None
+            await asyncio.sleep(0)  # a store need not suspend
+        if not self._watched:
+            return None
+        return self._part_at if self._poll else self._poll_at
 
     async def _read(self, ids: Sequence[bytes]) -> None:
         rows = await self._store.load(ids)

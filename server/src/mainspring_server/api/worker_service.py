@@ -25,7 +25,7 @@ from ..ids import mint, text_of
 from .convert import check_text, duration, duration_ms
 from .interceptors import namespace_of
 from .lease_frames import beats, lease_message, lease_reply, result, result_reply
-from .lease_stream import LeaseStream, check_worker
+from .lease_stream import LeaseStream, check_count, check_worker
 
 MAX_WAIT_MS = 60_000
 
@@ -114,7 +114,7 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
                 await dispatcher.probe.next(2 if dispatcher.busy else 1)
             elif not session.outbox:
                 await self._clock.wait(session.ready, now + wait_ms)
-            frame = session.outbox.popleft() if session.outbox else None
+            frame = session.take() if session.outbox else None
             return frame if isinstance(frame, GrantFrame) else None
         finally:
             await dispatcher.unregister(session)
@@ -135,12 +135,7 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
     def _check_count(self, items: Sequence[Any], field: str) -> None:
         if not items:
             raise InvalidArgument("FIELD_REQUIRED", f"{field} must not be empty", field=field)
-        if len(items) > self._limits.batch_requests:
-            raise InvalidArgument(
-                "BATCH_TOO_LARGE",
-                f"at most {self._limits.batch_requests} {field} a call, not {len(items)}",
-                field=field,
-            )
+        check_count(items, field, self._limits)
 
     async def Complete(self, request: Any, context: Any) -> worker_service_pb2.CompleteResponse:
         """Takes results; the only result of a call answers its own status when it is refused."""
@@ -151,6 +146,8 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
         replies, good = split_results(request.results, self._limits)
         states = await self._engine.complete([found for _, found in good])
         for (n, found), state in zip(good, states, strict=True):
+            if isinstance(state, Unavailable):
+                raise state  # the caller repeats the call: what was stored is a duplicate then
             replies[n] = result_reply(LeaseRef(found.task_id, found.token), state)
         return worker_service_pb2.CompleteResponse(results=replies)
 

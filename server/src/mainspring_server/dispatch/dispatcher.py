@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..clock import Clock
 from ..domain.task import Grant, LeaseRef, Seat, Want
 from ..engine import Engine
 from ..service import Service
+from ..store.port import CLAIM_BYTES
 from .session import DrainFrame, NoticeFrame, Session
 
 log = logging.getLogger(__name__)
@@ -34,9 +36,11 @@ class Dispatcher(Service):
         self._recheck_ms = recheck_ms
         self._recheck_at = 0
         self._sessions: dict[str, Session] = {}
+        self._streams: dict[tuple[str, str], Session] = {}  # by namespace and worker
         self._hot: set[str] = set()
         self._paused: frozenset[str] = frozenset()
-        self._served: set[str] = set()
+        self._served: Counter[str] = Counter()  # sessions by lane
+        self._serves_other = False  # than the ready queue was told
         self._left = asyncio.Event()
         self.draining = False
         self.busy = False
@@ -69,18 +73,23 @@ class Dispatcher(Service):
     def register(self, session: Session) -> None:
         """A worker has connected; an older stream of the same worker ends."""
         if not session.acked:
-            for old in self.sessions:
-                if self._same_worker(old, session):
-                    old.send(DrainFrame("a newer stream of this worker took over", 0))
-                    old.close()
+            worker = (session.info.namespace, session.info.worker_id)
+            old = self._streams.get(worker)
+            if old is not None:
+                old.send(DrainFrame("a newer stream of this worker took over", 0))
+                old.close()
+            self._streams[worker] = session
         self._sessions[session.session_id] = session
+        if self.draining:  # it said hello before
+            self._tell_drain(session, "the server is stopping", 0)
         self._served.update(session.lanes)
-        self.tell_served()
+        self._serves_other = True
         for lane in session.lanes:
             self.lane_ready(lane)
 
     def tell_served(self) -> None:
         """Tell the ready queue which lanes are served here, and with how many credits."""
+        self._serves_other = False
         credits_: dict[str, int] = {}
         for session in self._sessions.values():
             if not (session.draining or session.closed):
@@ -89,21 +98,19 @@ class Dispatcher(Service):
                         credits_[lane] = credits_.get(lane, 0) + max(session.credits, 0)
         self._engine.queue.serve(credits_)
 
-    @staticmethod
-    def _same_worker(old: Session, new: Session) -> bool:
-        return (
-            not old.acked
-            and old.info.worker_id == new.info.worker_id
-            and old.info.namespace == new.info.namespace
-        )
-
     async def unregister(self, session: Session) -> None:
         """The stream is gone: what was never written goes back, what was started is noted."""
         session.close()
         if self._sessions.get(session.session_id) is session:
             del self._sessions[session.session_id]
+            for lane in session.lanes:
+                self._served[lane] -= 1
+                if not self._served[lane]:
+                    del self._served[lane]
             self._left.set()
-        self._served = {lane for other in self._sessions.values() for lane in other.lanes}
+        worker = (session.info.namespace, session.info.worker_id)
+        if self._streams.get(worker) is session:
+            del self._streams[worker]
         unwritten = session.unwritten()
         session.release(unwritten)
         if unwritten:
@@ -114,9 +121,13 @@ class Dispatcher(Service):
         """Hand out nothing more and tell every worker."""
         self.draining = True
         for session in self.sessions:
-            session.draining = True
-            session.send(DrainFrame(reason, grace_ms))
+            self._tell_drain(session, reason, grace_ms)
         self.tell_served()
+
+    @staticmethod
+    def _tell_drain(session: Session, reason: str, grace_ms: int) -> None:
+        session.draining = True
+        session.send(DrainFrame(reason, grace_ms))
 
     async def emptied(self, grace_ms: int) -> bool:
         """Wait until every worker has left, at most for the grace; True if they all have."""
@@ -131,6 +142,8 @@ class Dispatcher(Service):
         """Claim once for all credit there is; again at once while claims come back full."""
         if self.draining:
             return None
+        if self._serves_other:  # once for all that came since the last pass
+            self.tell_served()
         now = self.clock.now()
         if now >= self._recheck_at:
             self._recheck_at = now + self._recheck_ms
@@ -200,6 +213,7 @@ class Dispatcher(Service):
             namespace = grant.lane.partition("/")[0]
             by_worker.setdefault((namespace, grant.worker_id), []).append(grant)
         now = self.clock.now()
+        heavy = sum(len(grant.payload) for grant in grants) >= CLAIM_BYTES  # the store stopped
         for want, asked in asks:
             got = 0
             for session, count in asked.items():
@@ -209,7 +223,7 @@ class Dispatcher(Service):
                 part, mine[:] = mine[:count], mine[count:]
                 got += len(part)
                 await self._hand_over(session, part, session.echo(read_at), now)
-            if got and got >= sum(asked.values()):
+            if heavy or (got and got >= sum(asked.values())):
                 self._hot.update(want.lanes)
 
     async def _hand_over(
@@ -230,3 +244,5 @@ class Dispatcher(Service):
             ]
             if mine:
                 session.send(NoticeFrame(mine, revoked=False))
+                session.release([ref for ref, _ in mine])  # the worker reports nothing of them
+                self.credit_changed(session)

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 TICK_MS = 500
 WORKERS_MS = 10_000
 PAUSED_MS = 1_000
+OVER_MS = 2_000
+"""A lease that ended so long ago holds no slot any more."""
 
 
 class LeaseKeeper(Service):
@@ -68,6 +70,8 @@ class LeaseKeeper(Service):
             owners += [session] * len(due)
             if session.lapse(now - self._settings.first_lease_ms):
                 log.warning("worker %s does not acknowledge its grants", session.info.worker_id)
+            if session.expire(now - OVER_MS):
+                self._dispatcher.credit_changed(session)
         if not beats:
             return
         read_at = self.clock.monotonic()
@@ -80,7 +84,9 @@ class LeaseKeeper(Service):
             if isinstance(answer, Exception):
                 session.fresh[beat.task_id] = held  # not stored: again at the next pass
                 continue
-            if answer.state is not BeatState.EXTENDED:
+            if answer.state is BeatState.EXTENDED:
+                held.ends_at = max(held.ends_at, now + answer.remaining_ms)
+            else:
                 session.release([LeaseRef(beat.task_id, beat.token)])
             replies.setdefault(session, []).append((LeaseRef(beat.task_id, beat.token), answer))
         for session, answered in replies.items():

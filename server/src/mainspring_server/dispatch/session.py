@@ -10,7 +10,18 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..domain.task import Beat, BeatAnswer, Grant, LeaseRef, ResultState
+from ..domain.task import HANDED_OVERHEAD, Beat, BeatAnswer, Grant, LeaseRef, ResultState
+
+FRAME_ITEMS = 1_000
+"""Grants of one frame: each frame is acknowledged by one, which may not have more."""
+FRAME_BYTES = 3 * 1_024 * 1_024
+"""Grants of one frame: below the 4 MiB that gRPC clients take by default."""
+GRANT_BYTES = 1_024
+"""What a grant weighs besides its payload and checkpoint, at most."""
+WAITING_BYTES = 8 * 1_024 * 1_024
+"""Grants that a slow reader has not taken; beyond this it gets no more."""
+WAITING_FRAMES = 64
+"""Frames that a slow reader has not taken; beyond this nothing more is read from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class Held:
 
     token: int
     granted_at: int
+    ends_at: int
     acked: bool = False
 
 
@@ -95,6 +107,9 @@ class Session:
     closed: bool = False
     outbox: deque[Frame] = field(default_factory=deque)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    taken: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting_bytes: int = 0
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -103,7 +118,7 @@ class Session:
 
     def credit(self) -> int:
         """How many more tasks it takes now."""
-        if self.suspended or self.draining or self.closed:
+        if self.suspended or self.draining or self.closed or self.waiting_bytes > WAITING_BYTES:
             return 0
         return self.credits - len(self.held)
 
@@ -134,7 +149,21 @@ class Session:
                 return None
             self.ready.clear()
             await self.ready.wait()
-        return self.outbox.popleft()
+        return self.take()
+
+    def take(self) -> Frame:
+        """The oldest frame of the outbox, which must not be empty."""
+        frame = self.outbox.popleft()
+        if isinstance(frame, GrantFrame):
+            self.waiting_bytes -= _weight(frame.grants)
+        self.taken.set()
+        return frame
+
+    async def writable(self) -> None:
+        """Wait until the worker has read enough of what it was sent, or the session is closed."""
+        while len(self.outbox) > WAITING_FRAMES and not self.closed:
+            self.taken.clear()
+            await self.taken.wait()
 
     def half_close(self) -> None:
         """The worker has said all: no more leases, and the writer ends when the outbox is empty."""
@@ -142,23 +171,32 @@ class Session:
         self.ready.set()
 
     def close(self) -> None:
-        """No more frames; wakes the writer."""
+        """No more frames; wakes whoever waits."""
         self.closed = True
-        self.ready.set()
+        for event in (self.ready, self.taken, self.ended):
+            event.set()
 
     def granted(self, grants: Sequence[Grant], echo: int | None, now: int) -> None:
         """Hold what was claimed for this worker and tell it."""
         for grant in grants:
-            held = Held(grant.token, now, self.acked)
+            held = Held(grant.token, now, now + self.lease_ms, self.acked)
             self.held[grant.task_id] = held
             if not self.acked:
                 self.fresh[grant.task_id] = held
-        self.send(GrantFrame(grants, echo))
+        for part in _frames_of(grants):
+            self.waiting_bytes += _weight(part)
+            self.send(GrantFrame(part, echo))
 
-    def hold(self, leases: Iterable[LeaseRef], now: int) -> None:
+    def hold(self, leases: Iterable[LeaseRef], now: int, lease_ms: int) -> None:
         """Leases that the worker brought along and that were extended."""
         for task_id, token in leases:
-            self.held[task_id] = Held(token, now, acked=True)
+            self.held[task_id] = Held(token, now, now + lease_ms, acked=True)
+
+    def extended(self, ref: LeaseRef, ends_at: int) -> None:
+        """A beat was stored: the lease lasts at least until then."""
+        held = self.held.get(ref.task_id)
+        if held is not None and held.token == ref.token:
+            held.ends_at = max(held.ends_at, ends_at)
 
     def acknowledge(self, leases: Iterable[LeaseRef]) -> list[LeaseRef]:
         """The worker is about to start these; answers those that this stream does not know."""
@@ -203,6 +241,16 @@ class Session:
             self.suspended = True
         return len(lapsed)
 
+    def expire(self, before: int) -> int:
+        """Drop leases that ended without a word: a worker says nothing of those it has lost."""
+        over = [
+            LeaseRef(task_id, held.token)
+            for task_id, held in self.held.items()
+            if held.ends_at <= before and task_id not in self.fresh
+        ]
+        self.release(over)
+        return len(over)
+
     def unwritten(self) -> list[LeaseRef]:
         """Grants whose frames never left; the outbox is emptied."""
         refs = [
@@ -212,8 +260,32 @@ class Session:
             for grant in frame.grants
         ]
         self.outbox.clear()
+        self.waiting_bytes = 0
         return refs
 
     def unsaved_acks(self) -> list[LeaseRef]:
         """Acknowledged first leases that the store has not heard of."""
         return [LeaseRef(i, held.token) for i, held in self.fresh.items() if held.acked]
+
+
+def _weight(grants: Sequence[Grant]) -> int:
+    size = sum(len(g.payload) + len(g.checkpoint or b"") + GRANT_BYTES for g in grants)
+    return size + sum(
+        len(item.outcome or b"") + HANDED_OVERHEAD for g in grants for item in g.handed
+    )
+
+
+def _frames_of(grants: Sequence[Grant]) -> list[Sequence[Grant]]:
+    """In order, in parts of at most FRAME_ITEMS and FRAME_BYTES, but for a part of one."""
+    if len(grants) <= FRAME_ITEMS and _weight(grants) <= FRAME_BYTES:
+        return [grants]
+    parts: list[Sequence[Grant]] = []
+    start = weight = 0
+    for n, grant in enumerate(grants):
+        more = _weight((grant,))
+        if n - start == FRAME_ITEMS or (n > start and weight + more > FRAME_BYTES):
+            parts.append(grants[start:n])
+            start, weight = n, 0
+        weight += more
+    parts.append(grants[start:])
+    return parts

@@ -35,6 +35,9 @@ SPREAD_MS = 1_000
 
 PAUSED_RECHECK_MS = 3_600_000
 
+WAITING = (Overlap.SKIP, Overlap.BUFFER_ONE, Overlap.BUFFER_ALL)
+"""The policies under which an instance waits for older ones."""
+
 
 @dataclass(slots=True)
 class Visit:
@@ -66,7 +69,9 @@ class Visit:
         """A live task is cancelled in this transaction."""
         if task.task_id in self.live:
             del self.live[task.task_id]
-            self.plan.changes.append(lifecycle.cancel(task, reason, self.now))
+            # Instead of what this very visit decided before: it may just have been released.
+            changes = [c for c in self.plan.changes if c.task_id != task.task_id]
+            self.plan.changes = [*changes, lifecycle.cancel(task, reason, self.now)]
 
     def note(self, nominal_at: int, outcome: Outcome, reason: str) -> None:
         """A nominal time that makes no instance."""
@@ -262,12 +267,12 @@ def _chosen(visit: Visit) -> frozenset[int]:
     most = {CatchUp.NONE: 0, CatchUp.LATEST: 1, CatchUp.ALL: policy.max_catch_up}[policy.catch_up]
     bound = max(visit.schedule.settled_at, visit.now - policy.window_ms - 1)
     found: list[int] = []
-    before: int | None = visit.now + 1
-    while len(found) < most and before is not None:
-        before = visit.calendar.previous_before(before)
-        if before is None or before <= bound:
+    newest: int | None = visit.now + 1
+    while len(found) < most and newest is not None:
+        newest = visit.calendar.previous_before(newest)
+        if newest is None or newest <= bound:
             break
-        found.append(before)
+        found.append(newest)
     return frozenset(found)
 
 
@@ -278,8 +283,10 @@ def _make_next(visit: Visit) -> None:
     waiting = any(row.source is Source.CRON for row, _ in visit.open.values())
     if waiting or _runs_left(visit) == 0:
         return
-    resume_from = visit.schedule.resume_from
-    begin_at = visit.now if resume_from is None else max(visit.now, resume_from - 1)
+    # Not before what is settled: the store's clock may have been set back since.
+    begin_at = max(visit.now, visit.schedule.settled_at)
+    if visit.schedule.resume_from is not None:
+        begin_at = max(begin_at, visit.schedule.resume_from - 1)
     nominal = visit.calendar.next_after(begin_at)
     if nominal is not None:
         add(visit, Slot(nominal, visit.calendar.due_at(nominal)))
@@ -293,16 +300,17 @@ def _runs_left(visit: Visit) -> int | None:
 def add(visit: Visit, slot: Slot, overlap: Overlap | None = None) -> LedgerRow:
     """Insert an instance under the overlap policy; one that is due at once is settled at once."""
     policy = overlap or visit.schedule.policy.overlap
-    waits = policy in (Overlap.SKIP, Overlap.BUFFER_ONE, Overlap.BUFFER_ALL)
-    older = sorted(visit.live) if waits else []
+    older = before(visit, slot.nominal_at) if policy in WAITING else []
     due = slot.due_at <= visit.now
     if due and older and _refused(visit, policy):
         row = _row(visit, slot)
         visit.close(row, Outcome.SKIPPED, "an older instance was still running")
-        return replace(row, outcome=Outcome.SKIPPED)
+        return replace(row, outcome=Outcome.SKIPPED, outcome_at=visit.now)
     if due and policy is Overlap.CANCEL_OTHER:
-        for task in [task for task in visit.live.values() if task is not None]:
-            visit.cancel(task, "a newer instance of its schedule took its place")
+        for task_id in before(visit, slot.nominal_at):
+            task = visit.live[task_id]
+            if task is not None:
+                visit.cancel(task, "a newer instance of its schedule took its place")
     row, tasks = make(visit.schedule, slot, older, visit.now, visit.mint)
     visit.plan.insert += tasks
     visit.live.update((task.task_id, None) for task in tasks)
@@ -312,6 +320,15 @@ def add(visit: Visit, slot: Slot, overlap: Overlap | None = None) -> LedgerRow:
     else:
         visit.plan.record.append(row)
     return row
+
+
+def before(visit: Visit, nominal_at: int) -> list[bytes]:
+    """What is live of instances up to a nominal time; the one that is made ahead is newer."""
+    return sorted(
+        task_id
+        for task_id, task in visit.live.items()
+        if task is None or (task.nominal_at or 0) <= nominal_at
+    )
 
 
 def _refused(visit: Visit, policy: Overlap) -> bool:

@@ -6,11 +6,13 @@ Each first settles the nominal times up to now under the state as it was (see re
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from .calendar import parse
 from .instances import Mint, Slot, make
-from .recurrence import add, begin, finish, pause_at, settle, withdraw
+from .recurrence import WAITING, Visit, add, before, begin, finish, pause_at, settle, withdraw
 from .schedule import Outcome, Overlap, Plan, Schedule, Source, View
+from .task import Status
 
 
 def pause(view: View, mint: Mint, note: str) -> Plan:
@@ -25,15 +27,22 @@ def pause(view: View, mint: Mint, note: str) -> Plan:
 
 
 def resume(view: View, mint: Mint, note: str, from_at: int | None) -> Plan:
-    """Go on; nominal times before `from_at` (by default now) still count as paused."""
+    """Go on; nominal times before `from_at` (by default now) still count as paused.
+
+    Those from it on count as if there had been no pause, unless they have their outcome already. On
+    a schedule that is not paused only the note changes.
+    """
     visit = begin(view, mint)
-    settle(visit)
     schedule = visit.schedule
-    if schedule.paused_at is not None:
+    paused = schedule.paused_at is not None
+    if paused and from_at is not None and from_at <= visit.now:
+        schedule.paused_at, schedule.resume_from = None, from_at
+    settle(visit)
+    if paused:
         schedule.paused_at = None
-        schedule.pause_note = note or None
-        schedule.version += 1
         schedule.resume_from = from_at if from_at is not None and from_at > visit.now else None
+    schedule.pause_note = note or None
+    schedule.version += 1
     return finish(visit)
 
 
@@ -42,7 +51,8 @@ def end(view: View, mint: Mint, reason: str) -> Plan:
     visit = begin(view, mint)
     settle(visit)
     schedule = visit.schedule
-    instances = {task.graph_id or task.task_id for task in view.live if task.task_id in visit.live}
+    live = [task for task in view.live if task.task_id in visit.live]
+    instances = {(task.graph_id or task.task_id, task.nominal_at) for task in live}
     if schedule.live:
         schedule.ended_at, schedule.end_reason = visit.now, reason or "cancelled"
         schedule.version += 1
@@ -67,23 +77,72 @@ def trigger(view: View, mint: Mint, overlap: Overlap | None) -> Plan:
     sequence = int.from_bytes(mint(1)[0][9:], "big")  # two of one millisecond differ
     slot = Slot(visit.now, visit.now, Source.TRIGGER, sequence)
     visit.plan.answer = add(visit, slot, overlap or Overlap.ALLOW_ALL)
+    if visit.plan.insert:
+        _queue_behind(visit)
     return finish(visit)
 
 
-def backfill(view: View, mint: Mint, nominals: Iterable[int], gap_ms: int, group: bytes) -> Plan:
-    """Instances for past nominal times, one every `gap_ms`, all under the id `group`."""
+def backfill(
+    view: View,
+    mint: Mint,
+    nominals: Iterable[int],
+    gap_ms: int,
+    group: bytes,
+    overlap: Overlap | None = None,
+) -> Plan:
+    """Instances for past nominal times, one every `gap_ms`, all under the id `group`.
+
+    Under the policies that wait they run one after the other, and none is skipped for that.
+    """
     visit = begin(view, mint)
     settle(visit)
+    waits = (overlap or visit.schedule.policy.overlap) in WAITING
+    patient = replace(
+        visit.schedule, policy=replace(visit.schedule.policy, overlap=Overlap.BUFFER_ALL)
+    )
+    older = before(visit, visit.now) if waits else []
     due_at, made = visit.now, 0
     for nominal in nominals:
         slot = Slot(nominal, due_at + made * gap_ms, Source.BACKFILL, visit.now, group)
-        row, tasks = make(visit.schedule, slot, (), visit.now, mint)
+        row, tasks = make(patient, slot, older, visit.now, mint)
         visit.plan.insert += tasks
         visit.plan.record.append(row)
         visit.open[row.nominal_at, row.source, row.sequence] = (row, None)
+        visit.live.update((task.task_id, None) for task in tasks)
+        older = [task.task_id for task in tasks] if waits else []
         made += 1
     visit.plan.answer = made
+    if made:
+        _queue_behind(visit)
     return finish(visit)
+
+
+def stop_backfill(view: View, mint: Mint, group: bytes, reason: str) -> Plan:
+    """Cancel the instances of a backfill that no worker had; the answer is how many those were."""
+    visit = begin(view, mint)
+    settle(visit)
+    waiting = [
+        task
+        for task in view.live
+        if task.graph_id == group
+        and task.status in (Status.CREATED, Status.PENDING)
+        and not task.attempts
+        and task.task_id in visit.live
+    ]
+    for task in waiting:
+        visit.cancel(task, reason)
+    stopped = {task.nominal_at for task in waiting}
+    for row, first in list(visit.open.values()):
+        if first is not None and first.graph_id == group and row.nominal_at in stopped:
+            visit.close(row, Outcome.CANCELLED, reason)
+    visit.plan.answer = len(stopped)
+    return finish(visit)
+
+
+def _queue_behind(visit: Visit) -> None:
+    """Make the next instance anew where it has to wait for what was inserted just now."""
+    if visit.schedule.policy.overlap in WAITING:
+        withdraw(visit, "made anew, behind an instance that was asked for")
 
 
 def update(view: View, mint: Mint, changed: Schedule) -> Plan:

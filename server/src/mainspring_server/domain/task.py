@@ -292,7 +292,8 @@ class Grant(NamedTuple):
     checkpoint: bytes | None
     trace_context: str | None
     run_timeout_ms: int | None
-    has_predecessors: bool = False  # they hand something over: see Edges.predecessors
+    has_predecessors: bool = False
+    handed: tuple[Handed, ...] = ()  # by them; the engine adds it to what the store claimed
 
 
 class LeaseRef(NamedTuple):

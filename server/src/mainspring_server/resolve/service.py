@@ -23,6 +23,9 @@ BATCH = 200
 PAGE = 1_000
 """Dependents at a time."""
 
+MOST = 100_000
+"""Ends that are remembered here; what is beyond is left to the sweeper."""
+
 
 class Resolver(Service):
     """Works off what the engine says has ended; idle it costs nothing."""
@@ -38,7 +41,7 @@ class Resolver(Service):
 
     def tell(self, ids: Sequence[bytes]) -> None:
         """These are terminal and have dependents; a repeat is harmless."""
-        self._ended.update(dict.fromkeys(ids))
+        self._ended.update(dict.fromkeys(ids[: max(MOST - len(self._ended), 0)]))
         self.wake.set()
 
     async def run_once(self) -> int | None:

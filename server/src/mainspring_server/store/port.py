@@ -34,6 +34,10 @@ from ..domain.task import (
     Want,
     Written,
 )
+from .schedules import ScheduleStore
+
+CLAIM_BYTES = 16 * 1_024 * 1_024
+"""Payload that one claim brings into memory, at about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +209,8 @@ class TaskStore(Protocol):
 
     async def claim_lanes(self, wants: Sequence[Want], turn: int) -> list[Grant]:
         """The same, choosing from the store: per want up to sum(room) READY and due tasks of its
-        lanes by (priority, due_at), skipping rows that others have locked.
+        lanes by (priority, due_at), skipping rows that others have locked. It may stop once the
+        payloads of the call make CLAIM_BYTES; the caller then asks again.
 
         `turn` is a running number of the caller's for the starvation guard: every 8th turn takes
         first from priorities >= 4, every 32nd first from priorities >= 7; the rest as usual.
@@ -369,6 +374,10 @@ class ShardLeases(Protocol):
 
 class Store(TaskStore, Edges, TaskQueries, QueueStore, ShardLeases, Protocol):
     """Everything of one database, opened and closed together."""
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """Recurring tasks, in the same database."""
 
     async def open(self) -> None:
         """Connect, check the schema (SQLite: create it)."""

@@ -6,20 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ..domain.errors import AlreadyExists, FailedPrecondition, MainspringError, NotFound
 from ..domain.schedule import LedgerRow, Outcome, Plan, Schedule, View
 from ..domain.task import IdempotencyKey, Inserted, Written
+from ..ids import text_of
 
 Decide = Callable[[View], Plan]
 """Pure: may be called again with a fresh view."""
 
 
 class Visited(NamedTuple):
-    """A plan that was applied, and what its changes and inserts came to (for the effects)."""
+    """A plan that was applied, and what its changes and inserts came to (for the effects).
+
+    `unsettled`: new tasks some of whose predecessors had ended before the edges were stored. Nobody
+    will tell them; the caller settles them (Edges.waiting). The others are told as usual.
+    """
 
     plan: Plan
     before: View
     written: Sequence[Written]
     inserted: Sequence[Inserted]
+    unsettled: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,14 @@ class ScheduleKey:
 
     schedule: Schedule
     idempotency: IdempotencyKey | None = None
+
+
+class KeyTaken(AlreadyExists):
+    """The key of an instance that a plan inserts stands for an earlier one, of the same request."""
+
+    def __init__(self, first: bytes) -> None:
+        super().__init__("IDEMPOTENCY_KEY_KNOWN", f"the key stands for {text_of(first)}")
+        self.first = first
 
 
 class ScheduleStore(Protocol):
@@ -47,13 +62,23 @@ class ScheduleStore(Protocol):
     async def due_schedules(self, shards: Sequence[int], limit: int) -> list[bytes]:
         """Schedules with next_check_at <= now (by the store's clock), soonest first."""
 
+    async def next_schedule_check(self, shards: Sequence[int]) -> int | None:
+        """The smallest next_check_at of these shards; None if there is nothing to come."""
+
     async def visit(self, ids: Sequence[bytes], decide: Decide) -> list[Visited | None]:
         """Lock each schedule, decide, apply, in one transaction for all; None where it is unknown.
 
         Schedules are locked in id order, before any task. A batch that one schedule breaks is the
         caller's to split. The tasks that a plan inserts or changes are locked in id order after
-        all schedules.
+        all schedules. An id that is given twice is visited once, and answered twice. A ledger row
+        that has an outcome is never written again: a plan that tries raises FailedPrecondition.
+        A plan whose `schedule` is None leaves the row alone, with what was noted of its instances.
+        New tasks may bring idempotency keys: one that is known raises KeyTaken, one that is known
+        for another request AlreadyExists IDEMPOTENCY_KEY_REUSED.
         """
+
+    async def defer_schedules(self, ids: Sequence[bytes], next_check_at: int) -> None:
+        """Move the next visit of live schedules, without looking at what they are made of."""
 
     async def ledger(
         self, schedule_id: bytes, before: tuple[int, int, int] | None, limit: int
@@ -65,3 +90,17 @@ class ScheduleStore(Protocol):
 
     async def purge_ledger(self, before: int, limit: int) -> int:
         """Delete rows with an outcome older than this, and ended schedules without rows."""
+
+
+def refused_predecessor(task_id: bytes, *, schedule: bool) -> MainspringError:
+    """Why nothing can depend on this id of the caller's namespace."""
+    name = text_of(task_id)
+    if schedule:
+        return FailedPrecondition(
+            "PREDECESSOR_IS_SCHEDULE",
+            f"{name} is a schedule, which never ends as a task does; name one of its instances",
+            metadata={"task_id": name},
+        )
+    return NotFound(
+        "PREDECESSOR_NOT_FOUND", f"no task {name} to depend on", metadata={"task_id": name}
+    )

@@ -9,6 +9,7 @@ after its own start or after the store was away: a worker could not have beaten 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,6 +77,8 @@ class SweepService(Service):
         self._watermark = watermark
         self._low: tuple[int, bytes] | None = None
         self._full_at = 0
+        self._met: Counter[str] = Counter()  # READY rows of this pass by lane
+        self._met_before: Counter[str] = Counter()
         self._hold_until = 0
         self._started = False
         self.oldest_age_ms = 0
@@ -111,6 +114,7 @@ class SweepService(Service):
 
     async def _sweep(self, now: int) -> None:
         shards = self._shards
+        self._met, self._met_before = Counter(), self._met
         until = self._until(now)
         after, oldest = self._low, now
         for _ in range(self._settings.pages):
@@ -161,11 +165,16 @@ class SweepService(Service):
             engine.replay([row.task_id for row in ended])
 
     async def _deep_lanes(self, rows: Sequence[Task]) -> set[str]:
-        lanes = sorted({row.lane for row in rows if row.status is Status.READY})
-        if not lanes:
+        """Lanes with a long queue, as the ready queue counts or as this sweep itself has met."""
+        met = Counter(row.lane for row in rows if row.status is Status.READY)
+        if not met:
             return set()
-        depth = await self._engine.queue.backlog(lanes)
-        return {lane for lane, count in depth.items() if count > BACKLOG_ROWS}
+        self._met += met
+        depth = await self._engine.queue.backlog(sorted(met))
+        counted = {lane for lane, count in depth.items() if count > BACKLOG_ROWS}
+        return counted | {
+            lane for lane in met if max(self._met[lane], self._met_before[lane]) > BACKLOG_ROWS
+        }
 
     async def _repair(self, rows: Sequence[Task]) -> None:
         """Publish again what the ready queue has lost; the rest is looked at later."""

@@ -53,6 +53,18 @@ class Opens(Protocol):
         """Work on these shards from now on."""
 
 
+class Fanout:
+    """Tells several who works on which shards."""
+
+    def __init__(self, *told: Opens) -> None:
+        self._told = told
+
+    async def open(self, shards: Sequence[int]) -> None:
+        """Work on these shards from now on."""
+        for one in self._told:
+            await one.open(shards)
+
+
 class ShardOwner(Service):
     """Holds a fair share of the shards for `node` and opens the wheel with them.
 

@@ -69,6 +69,9 @@ class PolledWheel:
         self._removed: tuple[set[DueEntry], set[DueEntry]] = (set(), set())  # now, before
         self._turned_at = clock.monotonic()
 
+    async def start(self) -> None:
+        """See Wheel: there is nothing to connect to."""
+
     async def open(self, shards: Sequence[int]) -> None:
         """Forget the shards that are gone; the next peek or poll reads those that came."""
         owned = frozenset(shards)

@@ -24,6 +24,9 @@ class Wheel(Protocol):
     changed: asyncio.Event
     """Set when an entry may now be the soonest; the caller clears it before it peeks."""
 
+    async def start(self) -> None:
+        """Connect; a server that is away is no error, one that would forget tasks is refused."""
+
     async def open(self, shards: Sequence[int]) -> None:
         """Begin with these shards; called again whenever the owned shards change."""
 

@@ -12,13 +12,13 @@ from .cluster import Cluster, by_topic
 from .protocol import Topic
 
 PARTITION_BYTES = 64 * 1024
-"""What one fetch takes of one partition; the first with records gives at least one batch."""
+"""What one fetch takes of one partition, at most; the first with records gives at least one batch."""
 
 _RESPONSE_BYTES = 1024 * 1024
 _COMMITTED_AND_NOT = 0
 
 Key = tuple[str, int]  # topic name, partition
-Start = tuple[Topic, int, int]  # topic, partition, first offset
+Start = tuple[Topic, int, int, int]  # topic, partition, first offset, bytes
 
 
 class Fetched(NamedTuple):
@@ -33,7 +33,7 @@ async def fetch(
     cluster: Cluster, node: int, starts: Sequence[Start], wait_ms: int, channel: str
 ) -> dict[Key, Fetched]:
     """Records from these offsets on; waits up to `wait_ms` for the first where there are none."""
-    rows = [(topic, (number, offset, PARTITION_BYTES)) for topic, number, offset in starts]
+    rows = [(topic, (number, offset, size)) for topic, number, offset, size in starts]
     request = FetchRequest(wait_ms, 1, _RESPONSE_BYTES, _COMMITTED_AND_NOT, by_topic(rows))
     response = await cluster.send(node, request, channel)
     return {

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ...clock import Clock
 from ...domain.task import ReadyRef, band_of
 from .cluster import CONTROL, Cluster
-from .fetching import Key, fetch, records
+from .fetching import PARTITION_BYTES, Key, Start, fetch, records
 from .names import BANDS
 from .offsets import Offsets, Standing
 from .protocol import NO_LEADER, Topic
@@ -113,19 +113,21 @@ class Positions:
         self, topics: Sequence[Topic], standing: dict[Key, Standing]
     ) -> dict[Key, int]:
         """The publish time of the record at the committed offset, where there is one."""
-        by_node: dict[int, list[tuple[Topic, int, int]]] = {}
+        by_node: dict[int, list[Start]] = {}
         for topic in topics:
             for number, node in enumerate(topic.leaders):
                 part = standing.get((topic.name, number))
                 if part is not None and part.claimed < part.end and node != NO_LEADER:
-                    by_node.setdefault(node, []).append((topic, number, part.claimed))
+                    by_node.setdefault(node, []).append(
+                        (topic, number, part.claimed, PARTITION_BYTES)
+                    )
         found: dict[Key, int] = {}
         for node, starts in by_node.items():
             left = starts
             while left:
                 answer = await fetch(self._cluster, node, left, 0, CONTROL)
                 before = len(found)
-                for topic, number, offset in left:
+                for topic, number, offset, _ in left:
                     got = answer.get((topic.name, number))
                     at = None if got is None else _first(got.batches, offset)
                     if at is not None:

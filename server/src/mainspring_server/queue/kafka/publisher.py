@@ -23,9 +23,9 @@ _PAUSE_MS = 100
 class Publisher:
     """Publishes batches; each chunk goes to the next partition of its topic that has a leader.
 
-    A chunk that was refused is tried again, elsewhere, until the delivery timeout has passed: then publish
-    raises and the sweeper publishes what is still READY. One lane that cannot be written holds up
-    no other.
+    A chunk that was refused is tried again, elsewhere, until the delivery timeout has passed: then
+    publish raises, and the sweeper publishes what is still READY. One lane that cannot be written
+    holds up no other.
     """
 
     def __init__(self, topics: Topics, producer: Producer, clock: Clock, delivery_ms: int) -> None:

@@ -170,10 +170,13 @@ class Reader:
         return room - sum(lane.counts[: partition.band + 1])
 
     async def _fetch(self, one: _Fetch, chosen: list[Partition]) -> None:
-        starts: list[Start] = [(p.topic, p.number, p.next_offset) for p in chosen]
+        starts: list[Start] = [
+            (p.topic, p.number, p.next_offset, min(self._room(p) * _TASK_BYTES, PARTITION_BYTES))
+            for p in chosen
+        ]
         answer = await fetch(self._cluster, one.node, starts, WAIT_MS, one.channel)
         arrived = set()
-        for partition, (topic, number, offset) in zip(chosen, starts, strict=True):
+        for partition, (topic, number, offset, _) in zip(chosen, starts, strict=True):
             part = answer.get((topic.name, number))
             if part is None or not partition.open or partition.next_offset != offset:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..port import All, Any, Field, Filter, Not
+from ..port import All, Field, Filter, Not
 
 _COLUMNS = {
     "status": ("t.status", "bigint"),
@@ -32,17 +32,21 @@ class Condition:
         self.parameters.append(value)
         return f"${len(self.parameters)}"
 
-    def sql(self, item: Filter) -> str:
-        """The condition; a comparison with NULL is false, so that Not of it is true."""
-        if isinstance(item, Not):
-            return f"NOT {self.sql(item.item)}"
-        if isinstance(item, All):
-            return f"({' AND '.join(map(self.sql, item.items))})" if item.items else "true"
-        if isinstance(item, Any):
-            return f"({' OR '.join(map(self.sql, item.items))})" if item.items else "false"
-        return self._comparison(item)
+    def sql(self, item: Filter, *, negated: bool = False) -> str:
+        """The condition; a comparison with NULL is false, so that Not of it is true.
 
-    def _comparison(self, field: Field) -> str:
+        Only below a Not that has to be written down; elsewhere it would keep an index from use.
+        """
+        if isinstance(item, Not):
+            return f"NOT {self.sql(item.item, negated=True)}"
+        if isinstance(item, Field):
+            return self._comparison(item, negated=negated)
+        parts = [self.sql(part, negated=negated) for part in item.items]
+        if isinstance(item, All):
+            return f"({' AND '.join(parts)})" if parts else "true"
+        return f"({' OR '.join(parts)})" if parts else "false"
+
+    def _comparison(self, field: Field, *, negated: bool) -> str:
         if field.op not in _OPERATORS:
             raise ValueError(f"unknown operator {field.op!r}")
         if field.name.startswith("labels."):
@@ -50,4 +54,5 @@ class Condition:
             column, kind = f'(t.labels::json ->> {key}::text) COLLATE "C"', "text"
         else:
             column, kind = _COLUMNS[field.name]
-        return f"coalesce({column} {field.op} {self.bind(field.value)}::{kind}, false)"
+        comparison = f"{column} {field.op} {self.bind(field.value)}::{kind}"
+        return f"coalesce({comparison}, false)" if negated else comparison

@@ -7,7 +7,7 @@ fills the shorter ones up with NULL).
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import asyncpg
@@ -108,9 +108,12 @@ SELECT now, NULL::uuid FROM c{" UNION ALL SELECT NULL, digest FROM won" if keyed
 PLAIN = _statement(keyed=False)
 KEYED = _statement(keyed=True)
 
-HOLDERS = """SELECT k.digest, k.request_hash, k.task_id, t.status, t.due_at
+# Tasks and schedules share ids and keys.
+HOLDERS = f"""SELECT k.digest, k.request_hash, k.task_id,
+    coalesce(t.status, CASE WHEN s.schedule_id IS NOT NULL THEN {int(Status.PENDING)} END),
+    coalesce(t.due_at, s.next_check_at, s.settled_at)
 FROM unnest($1::uuid[]) AS u(digest) JOIN idempotency_keys k ON k.digest = u.digest
-LEFT JOIN tasks t ON t.task_id = k.task_id"""
+LEFT JOIN tasks t ON t.task_id = k.task_id LEFT JOIN schedules s ON s.schedule_id = k.task_id"""
 
 
 class _Holder(NamedTuple):
@@ -122,9 +125,7 @@ class _Holder(NamedTuple):
     due_at: int
 
 
-def columns_of(
-    tasks: Sequence[NewTask], parents: Set[bytes] = frozenset()
-) -> list[list[object]]:
+def columns_of(tasks: Sequence[NewTask], parents: Collection[bytes] = ()) -> list[list[object]]:
     """One list per entry of _COLUMNS; `parents` have dependents in the same batch."""
     columns: list[list[object]] = [
         [task.task_id for task in tasks],

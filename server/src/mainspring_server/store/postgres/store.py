@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import asyncpg
 
@@ -12,7 +12,9 @@ from ...domain.task import (
     Attempt,
     Beat,
     BeatAnswer,
+    Edge,
     Grant,
+    Handed,
     Inserted,
     LeaseRef,
     NewTask,
@@ -20,7 +22,9 @@ from ...domain.task import (
     ReadyRef,
     Success,
     Task,
+    Waiting,
     Want,
+    Written,
 )
 from ..port import (
     DueDigest,
@@ -32,7 +36,7 @@ from ..port import (
     ShardLease,
     WorkerRow,
 )
-from . import claims, fleet, insert, queries, retention, transitions
+from . import claims, edges, fleet, insert, queries, retention, transitions
 from .migrate import check_schema
 from .partitions import (
     AHEAD_MS,
@@ -44,10 +48,12 @@ from .partitions import (
 from .pool import Door
 from .ready_index import create_ready_index, has_ready_index
 from .rows import CLOCK
+from .schedule_store import PostgresSchedules
 
 SUBMIT_CONNECTIONS = 2
 WORK_CONNECTIONS = 3
 QUERY_CONNECTIONS = 2
+VISIT_CONNECTIONS = 2
 
 
 class PostgresStore:
@@ -77,17 +83,20 @@ class PostgresStore:
         self._submit = Door(dsn, SUBMIT_CONNECTIONS, 10_000)
         self._work = Door(dsn, WORK_CONNECTIONS, 5_000)
         self._query = Door(dsn, QUERY_CONNECTIONS, 10_000, pinned=False)
+        self._visits = Door(dsn, VISIT_CONNECTIONS, 10_000)
+        self._doors = (self._submit, self._work, self._query, self._visits)
         self._scan = claims.LaneScan(self._work)
+        self.schedules = PostgresSchedules(self._visits, self._query, lambda: self.clock_ms)
 
     @property
     def statements(self) -> int:
         """SQL statements so far, BEGIN and COMMIT included."""
-        return self._submit.statements + self._work.statements + self._query.statements
+        return sum(door.statements for door in self._doors)
 
     async def open(self) -> None:
         """Connect, check that all migrations are applied, make partitions that are missing."""
         try:
-            for door in (self._submit, self._work, self._query):
+            for door in self._doors:
                 await door.open()
             await check_schema(self._query)
             await self._ensure_partitions()
@@ -100,7 +109,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Finish what runs, then disconnect."""
-        for door in (self._submit, self._work, self._query):
+        for door in self._doors:
             await door.close()
 
     async def _ensure_partitions(self, moments: Sequence[int] = ()) -> list[str]:
@@ -121,8 +130,15 @@ class PostgresStore:
 
     async def insert(self, tasks: Sequence[NewTask]) -> list[Inserted]:
         """See the port. Ids from before the newest period or up to four weeks ahead find one."""
+        return await self._placed(tasks, insert.insert)
+
+    async def _placed(
+        self,
+        tasks: Sequence[NewTask],
+        store: Callable[[Door, int | None, Sequence[NewTask]], Awaitable[list[Inserted]]],
+    ) -> list[Inserted]:
         try:
-            return await insert.insert(self._submit, self.clock_ms, tasks)
+            return await store(self._submit, self.clock_ms, tasks)
         except asyncpg.CheckViolationError as error:
             if not insert.no_partition(error):
                 raise InvalidArgument("INVALID_VALUE", f"the store refuses this task: {error}")
@@ -131,7 +147,7 @@ class PostgresStore:
         if moments[-1] > await self.now() + 2 * AHEAD_MS:
             raise InvalidArgument("INVALID_VALUE", "the time in a task id lies in the far future")
         await self._ensure_partitions(moments)
-        return await insert.insert(self._submit, self.clock_ms, tasks)
+        return await store(self._submit, self.clock_ms, tasks)
 
     async def load(
         self, ids: Sequence[bytes], *, payload: bool = False, namespace: str | None = None
@@ -153,11 +169,11 @@ class PostgresStore:
             return await claims.claim_lanes(self._work, self.clock_ms, wants, turn)
         return await self._scan.claim(self.clock_ms, wants, turn)
 
-    async def succeed(self, results: Sequence[Success]) -> list[bool]:
+    async def succeed(self, results: Sequence[Success]) -> list[Written]:
         """See the port."""
         return await transitions.succeed(self._work, self.clock_ms, results)
 
-    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+    async def apply(self, changes: Sequence[Change]) -> list[Written]:
         """See the port."""
         return await transitions.apply(self._work, self.clock_ms, changes)
 
@@ -194,6 +210,38 @@ class PostgresStore:
     async def republish(self, ids: Sequence[tuple[bytes, int]]) -> list[ReadyRef | None]:
         """See the port."""
         return await transitions.republish(self._work, self.clock_ms, ids)
+
+    # --- Edges
+
+    async def insert_graph(self, tasks: Sequence[NewTask]) -> list[Inserted]:
+        """See the port."""
+        return await self._placed(tasks, edges.insert_graph)
+
+    async def resolve(
+        self, predecessors: Sequence[bytes], after: bytes | None, limit: int
+    ) -> list[Waiting]:
+        """See the port."""
+        return await edges.resolve(self._work, predecessors, after, limit)
+
+    async def waiting(self, ids: Sequence[bytes]) -> list[Waiting]:
+        """See the port."""
+        return await edges.waiting(self._work, ids)
+
+    async def told(self, ids: Sequence[bytes]) -> None:
+        """See the port."""
+        await edges.told(self._work, ids)
+
+    async def predecessors(self, ids: Sequence[bytes]) -> dict[bytes, list[Handed]]:
+        """See the port."""
+        return await edges.predecessors(self._work, ids)
+
+    async def edges(self, downstream: Sequence[bytes]) -> list[Edge]:
+        """See the port."""
+        return await edges.edges(self._query, downstream)
+
+    async def dependents(self, predecessors: Sequence[bytes], limit: int) -> list[Edge]:
+        """See the port."""
+        return await edges.dependents(self._query, predecessors, limit)
 
     # --- TaskQueries
 

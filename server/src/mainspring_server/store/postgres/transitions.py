@@ -25,7 +25,7 @@ from ...domain.task import (
     Success,
     Written,
 )
-from .pool import Door
+from .pool import Door, Session
 from .rows import AT, NOW, PENDING, READY
 
 if TYPE_CHECKING:
@@ -200,7 +200,9 @@ def _by_id(item: Change | Attempt) -> bytes:
     return item.task_id
 
 
-async def apply(door: Door, clock: int | None, changes: Sequence[Change]) -> list[Written]:
+async def apply(
+    door: Door | Session, clock: int | None, changes: Sequence[Change]
+) -> list[Written]:
     """The store's `apply`."""
     if not changes:
         return []

@@ -10,6 +10,7 @@ from itertools import islice
 from operator import itemgetter
 
 from ...domain.task import Grant, ReadyRef, Want
+from ..port import CLAIM_BYTES
 from .rows import Row, by_ids, update_by
 
 # A grant as it will stand after the claim but for the worker, then what the
@@ -17,10 +18,11 @@ from .rows import Row, by_ids, update_by
 _GRANT = (
     "SELECT t.task_id, t.version + 1, NULL, {lane}, t.task_type, t.attempts + 1, t.max_attempts, "
     "t.due_at, ?, coalesce(p.kind, 0), coalesce(p.body, x''), p.metadata, t.checkpoint, "
-    "t.trace_context, t.run_ms, t.seq, t.priority, t.status "
+    "t.trace_context, t.run_ms, t.rule IS NOT NULL, t.seq, t.priority, t.status "
     "FROM tasks t LEFT JOIN payloads p ON p.seq = t.seq"
 )
-_TOKEN, _DUE, _RUN, _SEQ, _PRIORITY, _STATUS = 1, 7, 14, 15, 16, 17
+_BODY = 10
+_TOKEN, _DUE, _RUN, _SEQ, _PRIORITY, _STATUS = 1, 7, 14, 16, 17, 18
 _by_turn = itemgetter(_PRIORITY, _DUE, _SEQ)
 
 _BY_ID = _GRANT.format(lane="t.namespace || '/' || t.queue")
@@ -65,13 +67,21 @@ def claim_lanes(db: sqlite3.Connection, now: int, wants: Sequence[Want], turn: i
     """See TaskStore.claim_lanes."""
     first = _first_priority(turn)
     grants: list[Grant] = []
+    left = CLAIM_BYTES
     for want in wants:
         room = sum(seat.room for seat in want.seats)
-        rows = _choose(db, now, want, (first, LOWEST), room)
+        rows = _choose(db, now, want, (first, LOWEST), (room, left))
+        left -= _weight(rows)
         if first > HIGHEST:  # what is more urgent gets the rest
-            rows += _choose(db, now, want, (HIGHEST, first - 1), room - len(rows))
+            more = _choose(db, now, want, (HIGHEST, first - 1), (room - len(rows), left))
+            left -= _weight(more)
+            rows += more
         grants += _grant(db, now, rows, want)
     return grants
+
+
+def _weight(rows: list[Row]) -> int:
+    return sum(len(row[_BODY]) for row in rows)
 
 
 def _first_priority(turn: int) -> int:
@@ -82,17 +92,26 @@ def _first_priority(turn: int) -> int:
 
 
 def _choose(
-    db: sqlite3.Connection, now: int, want: Want, span: tuple[int, int], room: int
+    db: sqlite3.Connection, now: int, want: Want, span: tuple[int, int], most: tuple[int, int]
 ) -> list[Row]:
-    """Up to `room` rows of the want's lanes by (priority, due_at): as many index steps as rows."""
-    if room <= 0:
+    """Rows of the want's lanes by (priority, due_at), at `most` so many and so many bytes.
+
+    It takes as many index steps as rows; the last row may pass the bytes.
+    """
+    room, left = most
+    if room <= 0 or left <= 0:
         return []
     lanes = [
         _lane_rows(db, now, (lane, now + want.lease_ms), span, room)
         for lane in dict.fromkeys(want.lanes)
     ]
     rows: Iterable[Row] = lanes[0] if len(lanes) == 1 else heapq.merge(*lanes, key=_by_turn)
-    chosen = list(islice(rows, room))
+    chosen = []
+    for row in islice(rows, room):
+        chosen.append(row)
+        left -= len(row[_BODY])
+        if left <= 0:
+            break
     for lane in lanes:
         lane.close()
     return chosen
@@ -123,7 +142,7 @@ def _grant(db: sqlite3.Connection, now: int, rows: Iterable[Row], want: Want) ->
     taken: dict[str, list[int]] = {}
     limits: list[Row] = []
     for row, worker_id in zip(rows, workers, strict=False):
-        grants.append(Grant._make((row[0], row[1], worker_id, *row[3:15])))
+        grants.append(Grant(row[0], row[1], worker_id, *row[3:16]))
         taken.setdefault(worker_id, []).append(row[_SEQ])
         if row[_RUN] is not None:
             limits.append((now + row[_RUN], row[_SEQ]))

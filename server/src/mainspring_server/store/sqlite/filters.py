@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..port import All, Any, Field, Filter, Not
 
 COLUMNS = {
@@ -11,6 +13,7 @@ COLUMNS = {
     "priority": "priority",
     "schedule_id": "schedule_id",
     "retry_of": "retry_of",
+    "graph_id": "graph_id",
     "worker_id": "worker_id",
     "attempts": "attempts",
     "create_time": "created_at",
@@ -19,6 +22,12 @@ COLUMNS = {
 }
 OPERATORS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 LABEL_PREFIX = "labels."
+
+# A path compares a key with the text that JSON has for it, escapes and all, so it finds only keys
+# that need none.
+_PLAIN_KEY = re.compile(r'[^"\\\x00-\x1f]*')
+_LABEL = "json_extract(labels, ?)"
+_ODD_LABEL = "(SELECT value FROM json_each(labels) WHERE key = ?)"
 
 Value = str | int | bytes
 
@@ -62,14 +71,9 @@ def _comparison(field: Field, values: list[Value]) -> str:
     if field.op not in OPERATORS:
         raise ValueError(f"no operator of filters: {field.op!r}")
     if field.name.startswith(LABEL_PREFIX):
-        values += (_label_path(field.name.removeprefix(LABEL_PREFIX)), str(field.value))
-        return f"json_extract(labels, ?) {field.op} ?"
+        key = field.name.removeprefix(LABEL_PREFIX)
+        plain = _PLAIN_KEY.fullmatch(key) is not None
+        values += (f'$."{key}"' if plain else key, str(field.value))
+        return f"{_LABEL if plain else _ODD_LABEL} {field.op} ?"
     values.append(int(field.value) if isinstance(field.value, int) else field.value)
     return f"{COLUMNS[field.name]} {field.op} ?"
-
-
-def _label_path(key: str) -> str:
-    """A JSON path to the key; quoted, for keys hold dots and slashes."""
-    if '"' in key or "\\" in key:
-        raise ValueError(f"no key of a label: {key!r}")
-    return f'$."{key}"'

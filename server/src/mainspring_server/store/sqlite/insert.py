@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...domain.retry import DEFAULT_RETRY
 from ...domain.task import (
@@ -42,6 +42,11 @@ _FULL = (
 )
 _PAYLOAD = ("INSERT INTO payloads (seq, kind, body)", "(?, ?, ?)")
 _INSERT_METADATA = "INSERT INTO payloads (seq, kind, body, metadata) VALUES (?, ?, ?, ?)"
+STATES = "SELECT task_id, namespace, status, due_at FROM tasks"
+_SCHEDULE_STATES = (
+    f"SELECT schedule_id, namespace, {int(Status.PENDING)}, "
+    "coalesce(next_check_at, settled_at) FROM schedules"
+)
 _TAKE_KEY = (
     "INSERT INTO idempotency_keys (digest, request_hash, task_id, expires_at) VALUES (?, ?, ?, ?) "
     "ON CONFLICT (digest) DO UPDATE SET request_hash = excluded.request_hash, "
@@ -70,12 +75,14 @@ def insert(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[I
 
 def _insert_each(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[Inserted]:
     """One after the other: a key or an id of the batch binds the items behind it."""
-    holders = holders_of(db, now, tasks)
-    ids = [task.task_id for task in tasks] + [task_id for _, task_id in holders.values()]
+    holders = holders_of(db, now, [task.idempotency for task in tasks])
+    holding = [task_id for _, task_id in holders.values()]
     standing = {
-        row[0]: (Status(row[1]), row[2])
-        for row in by_ids(db, "SELECT task_id, status, due_at FROM tasks", ids)
+        row[0]: (Status(row[2]), row[3])
+        for row in by_ids(db, STATES, [task.task_id for task in tasks] + holding)
     }
+    others = [task_id for task_id in holding if task_id not in standing]
+    standing |= {row[0]: (Status(row[2]), row[3]) for row in schedule_states(db, others)}
     fresh: list[NewTask] = []
     answers = []
     for task in tasks:
@@ -100,17 +107,24 @@ def _insert_each(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> 
 
 def take_keys(db: sqlite3.Connection, tasks: Sequence[NewTask]) -> None:
     """Note the keys of tasks that are being inserted, in digest order."""
-    keyed = sorted(
-        (task.idempotency, task.task_id) for task in tasks if task.idempotency is not None
-    )
-    db.executemany(_TAKE_KEY, (_key_row(key, task_id) for key, task_id in keyed))
+    write_keys(db, ((task.idempotency, task.task_id) for task in tasks if task.idempotency))
+
+
+def write_keys(db: sqlite3.Connection, keyed: Iterable[tuple[IdempotencyKey, bytes]]) -> None:
+    """Note keys with the id that each stands for, in digest order."""
+    db.executemany(_TAKE_KEY, (_key_row(key, task_id) for key, task_id in sorted(keyed)))
+
+
+def schedule_states(db: sqlite3.Connection, ids: Sequence[bytes]) -> Iterator[Row]:
+    """(id, namespace, PENDING, next check) of schedules, which share ids and keys with tasks."""
+    return by_ids(db, _SCHEDULE_STATES, ids, column="schedule_id")
 
 
 def holders_of(
-    db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]
+    db: sqlite3.Connection, now: int, keys: Iterable[IdempotencyKey | None]
 ) -> dict[bytes, tuple[bytes, bytes]]:
     """Digest -> (request hash, task id) of the keys that are taken."""
-    digests = [task.idempotency.digest for task in tasks if task.idempotency is not None]
+    digests = [key.digest for key in keys if key is not None]
     select = "SELECT digest, request_hash, task_id, expires_at FROM idempotency_keys"
     return {
         row[0]: (row[1], row[2])

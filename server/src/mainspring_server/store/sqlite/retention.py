@@ -23,6 +23,9 @@ def purge(db: sqlite3.Connection, now: int, completed_before: int, limit: int) -
     seqs = [(seq,) for seq, _ in over]
     db.executemany("DELETE FROM payloads WHERE seq = ?", seqs)
     db.executemany("DELETE FROM task_attempts WHERE task_id = ?", [(id_,) for _, id_ in over])
+    # Edges go with the dependent; those of waiting tasks keep what became of a predecessor.
+    edges = "DELETE FROM task_dependencies WHERE downstream = ?"
+    db.executemany(edges, [(id_,) for _, id_ in over])
     db.executemany("DELETE FROM tasks WHERE seq = ?", seqs)
     db.execute(_EXPIRED_KEYS, (now, limit))
     return len(over)

@@ -108,6 +108,55 @@ CREATE TABLE idempotency_keys (
 
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);
 
+-- Rewritten with every visit; what only a caller changes is in a table of its own. `instances` are
+-- the ids, one behind the other, of the tasks that were live after the last visit.
+CREATE TABLE schedules (
+    seq INTEGER PRIMARY KEY,
+    schedule_id BLOB NOT NULL UNIQUE,
+    namespace TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    settled_at INTEGER NOT NULL,
+    next_check_at INTEGER,
+    version INTEGER NOT NULL,
+    next_nominal_at INTEGER,
+    runs INTEGER NOT NULL,
+    paused_at INTEGER,
+    pause_note TEXT,
+    resume_from INTEGER,
+    ended_at INTEGER,
+    end_reason TEXT,
+    tz_version TEXT NOT NULL,
+    labels TEXT,
+    instances BLOB NOT NULL
+) STRICT;
+
+-- The materialiser's way to what it has to visit; empty of what has ended.
+CREATE INDEX schedules_checks ON schedules (next_check_at) WHERE next_check_at IS NOT NULL;
+CREATE INDEX schedules_ended ON schedules (ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE TABLE schedule_definitions (
+    seq INTEGER PRIMARY KEY,
+    definition BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE schedule_ledger (
+    schedule_id BLOB NOT NULL,
+    nominal_at INTEGER NOT NULL,
+    source INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    task_id BLOB,
+    due_at INTEGER NOT NULL,
+    outcome INTEGER NOT NULL CHECK (outcome BETWEEN 1 AND 7),
+    outcome_at INTEGER,
+    reason TEXT,
+    PRIMARY KEY (schedule_id, nominal_at, source, sequence)
+) STRICT, WITHOUT ROWID;
+
+-- One row a schedule, mostly: the instance whose time has not come.
+CREATE INDEX schedule_ledger_open ON schedule_ledger (schedule_id) WHERE outcome = 1;
+-- Retention begins with the oldest.
+CREATE INDEX schedule_ledger_over ON schedule_ledger (outcome_at) WHERE outcome > 1;
+
 CREATE TABLE paused_queues (
     lane TEXT PRIMARY KEY,
     reason TEXT NOT NULL,

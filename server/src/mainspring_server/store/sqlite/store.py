@@ -14,6 +14,7 @@ from ...domain.task import (
     Attempt,
     Beat,
     BeatAnswer,
+    Edge,
     Grant,
     Handed,
     Inserted,
@@ -39,6 +40,7 @@ from ..port import (
 )
 from . import claims, edges, insert, ownership, queries, retention, transitions, waiting
 from .connection import FileLock, is_operational, open_reader, open_writer, unavailable
+from .schedule_store import SqliteSchedules
 from .threads import SerialThread
 from .writer import Work, Writer
 
@@ -58,6 +60,7 @@ class SqliteStore:
         self._clock = clock
         self._lock = FileLock(path)
         self._open: _Opened | None = None
+        self.schedules = SqliteSchedules(self._write, self._look_up, self._scan, clock)
 
     async def open(self) -> None:
         """Lock the file, create the schema if it is new, start the threads."""
@@ -204,6 +207,14 @@ class SqliteStore:
     async def predecessors(self, ids: Sequence[bytes]) -> dict[bytes, list[Handed]]:
         """See Edges."""
         return self._look_up(lambda db: edges.predecessors(db, ids))
+
+    async def edges(self, downstream: Sequence[bytes]) -> list[Edge]:
+        """See Edges."""
+        return await self._scan(lambda db: edges.edges(db, downstream))
+
+    async def dependents(self, predecessors: Sequence[bytes], limit: int) -> list[Edge]:
+        """See Edges."""
+        return await self._scan(lambda db: edges.dependents(db, predecessors, limit))
 
     # --- TaskQueries ---
 

@@ -21,7 +21,10 @@ _LIMIT_QUEUE = (
     "UPDATE tasks SET next_check_at = ?1 WHERE seq = ?2 "
     "AND (next_check_at IS NULL OR next_check_at > ?1)"
 )
-_DEFER = "UPDATE tasks SET next_check_at = ? WHERE task_id = ? AND version = ?"
+_DEFER = (
+    "UPDATE tasks SET next_check_at = ? "
+    "WHERE task_id = ? AND version = ? AND next_check_at IS NOT NULL"
+)
 _REPUBLISH = "UPDATE tasks SET published_at = ? WHERE seq"
 _FALLS_DUE = (
     "FROM tasks WHERE status = 2 AND due_at BETWEEN ? AND ? "

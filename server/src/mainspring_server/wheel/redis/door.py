@@ -27,7 +27,8 @@ OLDEST = (6, 2)
 
 def away(error: object) -> Unavailable:
     """Redis cannot be used now."""
-    return Unavailable(UNAVAILABLE, f"Redis is away: {error or type(error).__name__}")
+    what = str(error).rstrip(".") or type(error).__name__
+    return Unavailable(UNAVAILABLE, f"Redis is away: {what}")
 
 
 class Door:

@@ -102,13 +102,14 @@ class Outbox:
             linger = 0 if len(self._far) >= FULL else min(max(left, 0), FAR_LINGER_MS)
             self._far_at = self._by(self._far_at, linger)
 
-    def remove(self, place: Place, task_id: bytes, score: int) -> None:
-        """A member that is to be taken out of its slot, if its score is still this."""
+    def remove(self, place: Place, members: Sequence[Member]) -> None:
+        """These are to be taken out of their slot, if their score is still this."""
         if self.away:
             return
-        members = self._removals.setdefault(place, {})
-        self._queued += task_id not in members
-        members[task_id] = score
+        removals = self._removals.setdefault(place, {})
+        self._queued -= len(removals)
+        removals.update(members)
+        self._queued += len(removals)
         linger = 0 if self._queued >= FULL else REMOVE_LINGER_MS
         self._remove_at = self._by(self._remove_at, linger)
 

@@ -106,13 +106,15 @@ class StorePager:
 
     async def _verify(self, shards: Sequence[int], since: int, until: int) -> None:
         digests = await self._store.due_digest(shards, since, until)
-        by_second: dict[int, list[DueDigest]] = {}
+        if not digests:
+            return
+        held = await self._loaded.digest(since, until)
+        differing: dict[int, list[DueDigest]] = {}
         for digest in digests:
-            by_second.setdefault(digest.second, []).append(digest)
-        for second, listed in by_second.items():
-            held = self._loaded.digest(second)
-            differing = [d for d in listed if held.get(d.shard) != (d.count, d.mark)]
-            await self._bring(second * 1_000, differing)
+            if held.get((digest.shard, digest.second)) != (digest.count, digest.mark):
+                differing.setdefault(digest.second, []).append(digest)
+        for second, listed in differing.items():
+            await self._bring(second * 1_000, listed)
 
     async def _bring(self, since: int, digests: Sequence[DueDigest]) -> None:
         batch: list[int] = []

@@ -73,8 +73,7 @@ class SlotReader:
             if place.slot.level is not Level.SECONDS:
                 await self._cascade(place, mine, target)
                 continue
-            for task_id, score in mine:
-                self._loaded.member(place, task_id, score)
+            self._loaded.members(place, mine)
             if len(self._loaded) > CAP:
                 self._find_at = None  # the rest is found when some have fired
                 return
@@ -83,13 +82,15 @@ class SlotReader:
         """Into the level below first, then out of this one: a crash between leaves both."""
         down: list[tuple[Slot, DueEntry]] = []
         moved: list[Member] = []
+        soon: list[Member] = []
         for task_id, score in members:
             entry = entry_of(place.slot, score, task_id)
             if entry.due_at < target:
-                self._loaded.member(place, task_id, score)
+                soon.append((task_id, score))
                 continue
             down.append((slot_of(entry.due_at, target - 1), entry))
             moved.append((task_id, score))
+        self._loaded.members(place, soon)
         if moved and not await self._slots.add(down):
             await self._slots.remove({place: moved})
 

@@ -57,7 +57,7 @@ class RedisWheel:
         self._door = Door(url, timeout_ms=timeout_ms)
         slots = Slots(self._door, keys)
         self._outbox = Outbox(slots, clock, self._failed, self._hint_near)
-        self._loaded = Loaded(clock.now(), self._outbox.remove)
+        self._loaded = Loaded(self._outbox.remove)
         self._reader = SlotReader(slots, self._loaded)
         self._pager = StorePager(store, self._loaded)
         self._horizon = Horizon(self._door, keys, store, horizon_ms)
