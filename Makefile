@@ -84,6 +84,10 @@ test: check services ## Everything that CI runs: check, then the whole suite (AR
 unit: $(VENV)/.stamp-dev ## The unit tests alone: seconds
 	@$(BIN)/pytest tests/unit $(ARGS)
 
+.PHONY: conformance
+conformance: $(VENV)/.stamp-dev ## Compare every calendar rule with cronsim: 5,000 expressions, 12 zones, 10 years
+	@$(PY) -m tests.conformance $(ARGS)
+
 .PHONY: check
 check: lint types breaking gen-check ## Lint, types, import arrows, protos, and that generated code is current
 

@@ -9,14 +9,8 @@ from pathlib import Path
 
 from mainspring_server.clock import SystemClock
 from mainspring_server.domain.errors import Unavailable
-from mainspring_server.domain.task import (
-    Grant,
-    NewTask,
-    ReadyRef,
-    Seat,
-    Status,
-    Want,
-)
+from mainspring_server.domain.leases import Grant, Seat, Want
+from mainspring_server.domain.task import NewTask, ReadyRef, Status
 from mainspring_server.ids import mint
 from mainspring_server.queue.kafka import KafkaQueue, KafkaSettings
 from mainspring_server.queue.port import ReadyQueue

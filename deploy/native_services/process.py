@@ -175,15 +175,15 @@ def end(pid: int, started: int, polite: int, timeout: float) -> None:
         send(pid, started, signal.SIGKILL, timeout)
 
 
-def end_strays(folder: str) -> None:
-    """Kill what still works in `folder`: somebody may have started the service again by hand."""
-    inside = Path(folder)
+def end_strays(launch: Launch) -> None:
+    """Kill what else runs the service on its data: somebody may have started it again by hand."""
+    program = Path(launch.command[0]).resolve()
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+        if not entry.name.isdigit():
             continue
         try:
-            where = (entry / "cwd").readlink()
-            if where.is_relative_to(inside):
+            where, what = (entry / "cwd").readlink(), (entry / "exe").readlink()
+            if where.is_relative_to(launch.data) and what == program:
                 os.kill(int(entry.name), signal.SIGKILL)
         except OSError:
             continue

@@ -266,7 +266,7 @@ class Services:
 def discard(entry: Running, number: int) -> None:
     """End a service and remove its data."""
     end(entry.pid, entry.started, number, _END_TIMEOUT)
-    end_strays(entry.launch.data)
+    end_strays(entry.launch)
     shutil.rmtree(entry.launch.data, ignore_errors=True)
 
 

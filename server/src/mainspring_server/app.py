@@ -84,9 +84,7 @@ def open_queue(settings: Settings, store: Store, clock: Clock) -> ReadyQueue:
     )
     brokers = settings.queue.removeprefix("kafka://")
     consume = Role.DISPATCH in settings.roles
-    return KafkaQueue(
-        brokers, store, clock, node=settings.node, consume=consume, settings=kafka
-    )
+    return KafkaQueue(brokers, store, clock, node=settings.node, consume=consume, settings=kafka)
 
 
 class App:

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from .clock import Clock
+from .domain.leases import LeaseRef
 from .domain.lifecycle import Change
 from .domain.task import (
     Inserted,
     InsertState,
-    LeaseRef,
     NewTask,
     ReadyRef,
     Status,

@@ -18,28 +18,30 @@ from .domain import lifecycle
 from .domain.checks import Finding
 from .domain.errors import Aborted, FailedPrecondition, NotFound
 from .domain.graph import Fate, Outcomes, evaluate
-from .domain.lifecycle import Change, Event
-from .domain.task import (
+from .domain.leases import (
     Beat,
     BeatAnswer,
     Failure,
     Grant,
+    LeaseRef,
+    ResultState,
+    Snooze,
+    Success,
+    Want,
+    WorkerResult,
+)
+from .domain.lifecycle import Change, Event
+from .domain.task import (
     Inserted,
     InsertState,
-    LeaseRef,
     NewTask,
     OutcomeBy,
     ReadyAnswer,
     ReadyState,
-    ResultState,
     Rule,
-    Snooze,
     Status,
-    Success,
     Task,
     Waiting,
-    Want,
-    WorkerResult,
     Written,
 )
 from .effects import Effects

@@ -109,7 +109,9 @@ class Schedules:
             try:
                 await self._engine.settle(await self._engine.store.waiting(unsettled))
             except Exception:
-                log.warning("%d instances are settled by the sweeper", len(unsettled), exc_info=True)
+                log.warning(
+                    "%d instances are settled by the sweeper", len(unsettled), exc_info=True
+                )
 
 
 def unknown_schedule(schedule_id: bytes) -> NotFound:
@@ -130,9 +132,7 @@ def _visit_if_due(view: View) -> Plan:
     return recurrence.visit(view, _mint_at(view.now))
 
 
-def _decide_change(
-    schedule_id: bytes, namespace: str, operation: Operation, view: View
-) -> Plan:
+def _decide_change(schedule_id: bytes, namespace: str, operation: Operation, view: View) -> Plan:
     if view.schedule.namespace != namespace:
         raise unknown_schedule(schedule_id)
     if view.schedule.live and view.now > view.schedule.settled_at + recurrence.ON_TIME_MS:

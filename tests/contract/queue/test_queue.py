@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from mainspring_server.domain.task import Grant, ReadyRef, Seat, Status, Want
+from mainspring_server.domain.leases import Grant, Seat, Want
+from mainspring_server.domain.task import ReadyRef, Status
 from tests.ready import Node, fresh_lane, ids
 
 

@@ -18,17 +18,15 @@ import pytest
 from mainspring_server.clock import VirtualClock
 from mainspring_server.domain import lifecycle
 from mainspring_server.domain.checks import first_check
+from mainspring_server.domain.leases import Grant, Seat, Want
 from mainspring_server.domain.task import (
     NO_TIMEOUTS,
-    Grant,
     Inserted,
     NewTask,
     ReadyRef,
-    Seat,
     Status,
     Task,
     Timeouts,
-    Want,
 )
 from mainspring_server.store.port import All, Store
 from mainspring_server.store.postgres import PostgresStore

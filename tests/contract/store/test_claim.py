@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+from mainspring_server.domain.leases import Beat
 from mainspring_server.domain.task import (
-    Beat,
     Payload,
     PayloadKind,
     RetryPolicy,

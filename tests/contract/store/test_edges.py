@@ -9,16 +9,15 @@ import pytest
 from mainspring_server.domain import lifecycle
 from mainspring_server.domain.checks import GRACE_MS
 from mainspring_server.domain.errors import AlreadyExists, NotFound
+from mainspring_server.domain.leases import Failure, Success
 from mainspring_server.domain.task import (
     HANDED_BYTES,
     Edge,
-    Failure,
     IdempotencyKey,
     InsertState,
     NewTask,
     Rule,
     Status,
-    Success,
     Waits,
     Written,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from mainspring_server.domain.leases import Success
 from mainspring_server.domain.retry import DEFAULT_RETRY, RetryPolicy
 from mainspring_server.domain.task import (
     IdempotencyKey,
@@ -13,7 +14,6 @@ from mainspring_server.domain.task import (
     Payload,
     PayloadKind,
     Status,
-    Success,
     Timeouts,
 )
 from mainspring_server.store.port import Store

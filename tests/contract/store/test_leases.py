@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mainspring_server.domain import lifecycle
-from mainspring_server.domain.task import Beat, BeatAnswer, BeatState, LeaseRef, Status, Success
+from mainspring_server.domain.leases import Beat, BeatAnswer, BeatState, LeaseRef, Success
+from mainspring_server.domain.task import Status
 from mainspring_server.store.port import Store
 
 LOST = BeatAnswer(BeatState.LOST, 0)

@@ -8,14 +8,13 @@ from typing import Any as Anything
 import pytest
 
 from mainspring_server.domain import lifecycle
+from mainspring_server.domain.leases import Failure, Success
 from mainspring_server.domain.task import (
-    Failure,
     IdempotencyKey,
     InsertState,
     Payload,
     PayloadKind,
     Status,
-    Success,
     Task,
 )
 from mainspring_server.store.port import (

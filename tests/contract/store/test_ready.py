@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from mainspring_server.domain.checks import GRACE_MS
+from mainspring_server.domain.leases import Success
 from mainspring_server.domain.task import (
     SHARDS,
     ReadyAnswer,
     ReadyRef,
     ReadyState,
     Status,
-    Success,
     Timeouts,
     shard_of,
 )

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from mainspring_server.domain import lifecycle
+from mainspring_server.domain.leases import Beat, Failure, Success
 from mainspring_server.domain.lifecycle import TRANSITIONS, Change, Event, Guard
 from mainspring_server.domain.task import (
     TERMINAL,
     AttemptOutcome,
-    Beat,
-    Failure,
     OutcomeBy,
     Status,
-    Success,
     Timeouts,
 )
 from mainspring_server.store.port import Store

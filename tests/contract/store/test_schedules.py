@@ -14,6 +14,7 @@ from mainspring_server.domain import lifecycle, recurrence, schedule_changes
 from mainspring_server.domain.calendar import CalendarSpec, DstGap, DstOverlap
 from mainspring_server.domain.errors import FailedPrecondition, MainspringError
 from mainspring_server.domain.instances import Slot, make
+from mainspring_server.domain.leases import Success
 from mainspring_server.domain.retry import RetryPolicy
 from mainspring_server.domain.schedule import (
     CatchUp,
@@ -35,7 +36,6 @@ from mainspring_server.domain.task import (
     PayloadKind,
     Rule,
     Status,
-    Success,
     Timeouts,
     Waits,
     Written,
@@ -230,9 +230,7 @@ async def test_due_schedules_come_soonest_first(
     assert await schedules.next_schedule_check([]) is None
 
 
-async def test_a_deferred_schedule_is_due_later(
-    store: Store, schedules: ScheduleStore
-) -> None:
+async def test_a_deferred_schedule_is_due_later(store: Store, schedules: ScheduleStore) -> None:
     made = await submitted(store, 2)
     now = await store.now()
     ended = scheduled(now, next_check_at=None, ended_at=now)
@@ -280,7 +278,7 @@ async def test_a_visit_makes_the_next_instance_and_its_row(
         (nominal, task.task_id)
     ]
     rows = await schedules.ledger(schedule.schedule_id, None, 10)
-    assert [row.outcome for row in rows][0] is Outcome.OPEN
+    assert next(row.outcome for row in rows) is Outcome.OPEN
     assert Outcome.OPEN not in [row.outcome for row in rows][1:]
 
 
@@ -369,9 +367,7 @@ async def test_what_is_forgotten_makes_room_in_the_same_visit(
 
 async def test_a_changed_definition_is_stored(store: Store, schedules: ScheduleStore) -> None:
     (schedule,) = await submitted(store)
-    changed = replace(
-        schedule, template=(replace(PLAIN, task_type="other"),), labels='{"a": "b"}'
-    )
+    changed = replace(schedule, template=(replace(PLAIN, task_type="other"),), labels='{"a": "b"}')
     (visited,) = await schedules.visit(
         [schedule.schedule_id],
         lambda view: schedule_changes.update(view, partial(mint, view.now), changed),
@@ -501,9 +497,11 @@ async def test_history_and_counts(store: Store, schedules: ScheduleStore) -> Non
     rows.append(LedgerRow(schedule.schedule_id, now + 9, Source.CRON, 0, None, now, Outcome.OPEN))
     await schedules.visit(
         [schedule.schedule_id, other.schedule_id],
-        lambda view: Plan(replace(view.schedule), record=rows)
-        if view.schedule.schedule_id == schedule.schedule_id
-        else Plan(),
+        lambda view: (
+            Plan(replace(view.schedule), record=rows)
+            if view.schedule.schedule_id == schedule.schedule_id
+            else Plan()
+        ),
     )
     expected = sorted(rows, key=lambda r: (r.nominal_at, r.source, r.sequence), reverse=True)
     pages: list[LedgerRow] = []
@@ -531,7 +529,9 @@ async def test_retention_of_the_ledger(store: Store, schedules: ScheduleStore) -
             for n in range(10)
         ]
         opened = LedgerRow(schedule_id, now + 1, Source.CRON, 0, None, now + 1, Outcome.OPEN)
-        return Plan(replace(view.schedule), record=[*record, opened] if view.schedule.live else record)
+        return Plan(
+            replace(view.schedule), record=[*record, opened] if view.schedule.live else record
+        )
 
     await schedules.visit([live.schedule_id, ended.schedule_id], decide)
     assert await schedules.purge_ledger(now - 5, 3) == 3

@@ -16,15 +16,13 @@ import pytest
 
 from mainspring_server.clock import VirtualClock
 from mainspring_server.domain.errors import Unavailable
+from mainspring_server.domain.leases import Seat, Success, Want
 from mainspring_server.domain.task import (
     InsertState,
     NewTask,
     Payload,
     PayloadKind,
-    Seat,
     Status,
-    Success,
-    Want,
     shard_of,
 )
 from mainspring_server.store.port import All, ListQuery

@@ -28,7 +28,7 @@ from mainspring_server.clock import VirtualClock
 from mainspring_server.clock_guard import ClockGuard
 from mainspring_server.config import Settings
 from mainspring_server.dispatch.dispatcher import Dispatcher
-from mainspring_server.domain.task import Grant, Seat, Want
+from mainspring_server.domain.leases import Grant, Seat, Want
 from mainspring_server.engine import Engine
 from mainspring_server.queue.claimed import ClaimedQueue
 from mainspring_server.resolve.service import Resolver

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 
 from mainspring.v1 import admin_service_pb2, query_requests_pb2, rung_pb2
-from mainspring_server.domain.task import Success
+from mainspring_server.domain.leases import Success
 from mainspring_server.store.port import WorkerRow
 
 from .conftest import NOW, Api, refusal

@@ -15,7 +15,7 @@ from mainspring.v1 import (
     task_requests_pb2,
     worker_service_pb2,
 )
-from mainspring_server.domain.task import Failure, Success
+from mainspring_server.domain.leases import Failure, Success
 from mainspring_server.ids import mint, parse, text_of
 
 from .conftest import NOW, Api, from_status, refusal

@@ -21,7 +21,7 @@ from mainspring.v1 import (
 )
 from mainspring_server.api.lease_stream import AGAIN_MS
 from mainspring_server.domain.errors import Unavailable
-from mainspring_server.domain.task import ResultState, WorkerResult
+from mainspring_server.domain.leases import ResultState, WorkerResult
 
 from .conftest import Api, refusal
 

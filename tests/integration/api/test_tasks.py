@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from mainspring.v1 import query_requests_pb2, task_pb2, task_requests_pb2
-from mainspring_server.domain.task import Failure, Success
+from mainspring_server.domain.leases import Failure, Success
 
 from .conftest import NOW, Api, refusal
 

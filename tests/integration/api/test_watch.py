@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from mainspring.v1 import query_requests_pb2, task_pb2
-from mainspring_server.domain.task import Success
+from mainspring_server.domain.leases import Success
 from mainspring_server.engine import Engine
 from mainspring_server.ids import parse
 from mainspring_server.queue.claimed import ClaimedQueue

@@ -8,7 +8,13 @@ import asyncpg
 import pytest
 
 from mainspring_server.domain.checks import first_check
-from mainspring_server.domain.task import NewTask, Payload, PayloadKind, Seat, Status, Want
+from mainspring_server.domain.leases import Seat, Want
+from mainspring_server.domain.task import (
+    NewTask,
+    Payload,
+    PayloadKind,
+    Status,
+)
 from mainspring_server.store.postgres import PostgresStore
 from tests.postgres import Databases
 

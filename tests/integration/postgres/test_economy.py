@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mainspring_server.domain.task import Status, Success
+from mainspring_server.domain.leases import Success
+from mainspring_server.domain.task import Status
 from mainspring_server.store.postgres import PostgresStore, claims
 
 Make = Callable[..., Any]

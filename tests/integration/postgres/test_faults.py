@@ -8,15 +8,13 @@ import asyncpg
 import pytest
 
 from mainspring_server.domain.errors import InvalidArgument, Unavailable
+from mainspring_server.domain.leases import Beat, BeatState, Success
 from mainspring_server.domain.task import (
-    Beat,
-    BeatState,
     IdempotencyKey,
     InsertState,
     Payload,
     PayloadKind,
     Status,
-    Success,
 )
 from mainspring_server.store.postgres import PostgresStore, pool
 from tests.services import RealServices

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring_server.domain.errors import InvalidArgument
-from mainspring_server.domain.task import ReadyState, Status, Success
+from mainspring_server.domain.leases import Success
+from mainspring_server.domain.task import ReadyState, Status
 from mainspring_server.store.postgres import PostgresStore
 from mainspring_server.store.postgres.partitions import (
     DAY_MS,

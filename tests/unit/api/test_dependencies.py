@@ -42,7 +42,9 @@ def test_rules_have_the_numbers_of_the_proto(rule: int) -> None:
     message = task_pb2.Dependencies(task_ids=[text_of(ONE)], rule=rule)  # type: ignore[arg-type]
     name = task_pb2.DependencyRule.Name(rule)  # type: ignore[arg-type]
     found = waits_of(message, LIMITS, None).rule
-    assert found.name == name.removeprefix("DEPENDENCY_RULE_").replace("UNSPECIFIED", "ALL_SUCCEEDED")
+    assert found.name == name.removeprefix("DEPENDENCY_RULE_").replace(
+        "UNSPECIFIED", "ALL_SUCCEEDED"
+    )
 
 
 def test_three_predecessors_are_allowed_and_a_fourth_is_not() -> None:

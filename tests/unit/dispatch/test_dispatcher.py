@@ -17,7 +17,7 @@ from mainspring_server.dispatch.session import (
     Session,
     WorkerInfo,
 )
-from mainspring_server.domain.task import Grant, LeaseRef, Want
+from mainspring_server.domain.leases import Grant, LeaseRef, Want
 from mainspring_server.effects import Effects
 
 

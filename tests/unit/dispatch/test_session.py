@@ -17,7 +17,7 @@ from mainspring_server.dispatch.session import (
     Session,
     WorkerInfo,
 )
-from mainspring_server.domain.task import Grant, LeaseRef
+from mainspring_server.domain.leases import Grant, LeaseRef
 
 MIB = 1_024 * 1_024
 

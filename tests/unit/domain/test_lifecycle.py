@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from mainspring_server.domain import lifecycle
 from mainspring_server.domain.errors import FailedPrecondition
+from mainspring_server.domain.leases import Failure
 from mainspring_server.domain.lifecycle import TRANSITIONS, Event, Guard
 from mainspring_server.domain.retry import RetryPolicy
 from mainspring_server.domain.task import (
     TERMINAL,
     AttemptOutcome,
-    Failure,
     OutcomeBy,
     Status,
     Task,

@@ -10,17 +10,15 @@ import pytest
 
 from mainspring_server.clock import VirtualClock
 from mainspring_server.domain.checks import first_check
+from mainspring_server.domain.leases import Beat, Seat, Want
 from mainspring_server.domain.retry import RetryPolicy
 from mainspring_server.domain.task import (
     AttemptOutcome,
-    Beat,
     NewTask,
     ReadyRef,
-    Seat,
     Status,
     Task,
     Timeouts,
-    Want,
 )
 from mainspring_server.engine import Engine
 from mainspring_server.ids import mint

@@ -8,13 +8,13 @@ from typing import Any
 from mainspring.v1 import admin_service_pb2, admin_service_pb2_grpc
 
 from ..dispatch.dispatcher import Dispatcher
+from ..domain.errors import Unimplemented
 from ..domain.task import lane_of
 from ..engine import Engine
 from ..store.port import Field, LaneCounts, PausedQueue, Store, WorkerRow
 from .convert import check_name, check_text, duration, page_size, timestamp
 from .interceptors import namespace_of
 from .pages import page_key, page_token
-from .scheduler_service import not_served
 from .server_info import ServerInfo
 
 __all__ = ["AdminService", "ServerInfo"]
@@ -104,7 +104,11 @@ class AdminService(admin_service_pb2_grpc.AdminServiceServicer):
         self, request: admin_service_pb2.ForecastRequest, context: Any
     ) -> admin_service_pb2.ForecastResponse:
         """Not served yet."""
-        raise not_served("Forecast")
+        raise Unimplemented(
+            "NOT_IMPLEMENTED",
+            "Forecast is not served by this version; GetServerInfo lists its capabilities",
+            metadata={"rpc": "Forecast"},
+        )
 
     async def GetServerInfo(
         self, request: admin_service_pb2.GetServerInfoRequest, context: Any

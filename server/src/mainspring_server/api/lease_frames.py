@@ -16,19 +16,19 @@ from mainspring.v1 import lease_pb2, lease_stream_pb2, task_pb2
 from ..admission.limits import Limits
 from ..dispatch.session import DrainFrame, Frame, GrantFrame, NoticeFrame, ReplyFrame
 from ..domain.errors import InvalidArgument, MainspringError
-from ..domain.task import (
+from ..domain.leases import (
     Beat,
     BeatAnswer,
     BeatState,
     Failure,
     Grant,
     LeaseRef,
-    PayloadKind,
     ResultState,
     Snooze,
     Success,
     WorkerResult,
 )
+from ..domain.task import PayloadKind
 from ..ids import parse, text_of
 from .convert import (
     MAX_DURATION_S,

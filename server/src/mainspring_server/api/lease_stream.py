@@ -21,8 +21,15 @@ from ..domain.errors import (
     MainspringError,
     Unavailable,
 )
-from ..domain.leases import LeaseTerms
-from ..domain.task import Beat, BeatAnswer, BeatState, LeaseRef, ResultState, WorkerResult
+from ..domain.leases import (
+    Beat,
+    BeatAnswer,
+    BeatState,
+    LeaseRef,
+    LeaseTerms,
+    ResultState,
+    WorkerResult,
+)
 from ..engine import Engine
 from ..ids import mint, text_of
 from .convert import check_name, check_text, duration

@@ -119,7 +119,7 @@ class BackfillCalls:
 
 def _range(request: schedule_requests_pb2.BackfillRequest, now: int) -> tuple[int, int]:
     for name in ("start_time", "end_time"):
-        if not request.HasField(name):  # type: ignore[arg-type]
+        if not request.HasField(name):
             raise required(name)
     start = timestamp_ms(request.start_time, "start_time")
     end = timestamp_ms(request.end_time, "end_time")

@@ -29,8 +29,8 @@ from .convert import (
 
 E = TypeVar("E", bound=Enum)
 
+DEFAULT_POLICY = Policy()
 MOST_CATCH_UP = 1_000
-INT32_MAX = 2**31 - 1
 
 DST_GAPS = {0: DstGap.RUN_AFTER_GAP, 1: DstGap.RUN_AFTER_GAP, 2: DstGap.SKIP}
 DST_OVERLAPS = {0: DstOverlap.FIRST, 1: DstOverlap.FIRST, 2: DstOverlap.LAST, 3: DstOverlap.BOTH}
@@ -136,7 +136,7 @@ def first_time(calendar: Calendar, now: int, place: str) -> int:
 def read_policy(cron: schedule_pb2.CronSchedule, place: str, limits: Limits) -> Policy:
     """The rules of a schedule besides its calendar."""
     catch_up = cron.catch_up
-    window_ms, most = Policy.window_ms, Policy.max_catch_up
+    window_ms, most = DEFAULT_POLICY.window_ms, DEFAULT_POLICY.max_catch_up
     if catch_up.HasField("window"):
         window_ms = duration_ms(
             catch_up.window, f"{place}.catch_up.window", maximum=limits.delay_ms

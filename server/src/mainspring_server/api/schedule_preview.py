@@ -73,9 +73,7 @@ class PreviewCalls:
             tzdata_version=tzdata_version(),
         )
 
-    async def _loads(
-        self, fires: Sequence[PreviewFire], own: int | None
-    ) -> dict[int, int]:
+    async def _loads(self, fires: Sequence[PreviewFire], own: int | None) -> dict[int, int]:
         """Other tasks due, by second."""
         seconds = sorted({_second(fire) for fire in fires if fire.effect is not DstEffect.SKIPPED})
         found = dict.fromkeys(seconds, 0)

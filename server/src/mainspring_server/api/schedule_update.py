@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -192,13 +193,13 @@ def _paths(request: schedule_requests_pb2.UpdateRequest) -> list[str]:
 
 
 def _exists(path: str) -> bool:
-    descriptor = Submission.DESCRIPTOR
+    descriptor: Any = Submission.DESCRIPTOR
     for name in path.split("."):
-        field = descriptor.fields_by_name.get(name) if descriptor is not None else None
-        if field is None:
+        if descriptor is None or name not in descriptor.fields_by_name:
             return False
+        field = descriptor.fields_by_name[name]
         repeated = field.message_type is not None and field.message_type.GetOptions().map_entry
-        descriptor = None if repeated else field.message_type  # type: ignore[assignment]
+        descriptor = None if repeated else field.message_type
     return True
 
 

@@ -15,9 +15,9 @@ from mainspring.v1 import (
 
 from ..admission.limits import Limits
 from ..clock import Clock
-from ..domain.errors import Unimplemented
 from ..engine import Engine
 from ..ids import parse
+from ..schedules import Schedules
 from ..store.port import Store
 from .convert import (
     check_text,
@@ -33,6 +33,10 @@ from .explain import explain
 from .graphs import cancel_graph
 from .interceptors import namespace_of
 from .queries import count_tasks, history, list_tasks
+from .schedule_backfill import BackfillCalls
+from .schedule_calls import ScheduleCalls, Stage
+from .schedule_preview import PreviewCalls
+from .schedule_update import UpdateCalls
 from .submissions import Submissions, trace_of
 from .submit import OUT_OF_RANGE, due_time
 from .watch import Watcher
@@ -49,14 +53,26 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     """For those who submit tasks and ask after them."""
 
     def __init__(
-        self, engine: Engine, store: Store, watcher: Watcher, clock: Clock, limits: Limits
+        self,
+        engine: Engine,
+        store: Store,
+        watcher: Watcher,
+        clock: Clock,
+        limits: Limits,
+        schedules: Schedules | None = None,
     ) -> None:
         self._engine = engine
         self._store = store
         self._watcher = watcher
         self._clock = clock
         self._limits = limits
-        self._submissions = Submissions(engine, clock, limits)
+        schedules = schedules or Schedules(store.schedules, engine)
+        self._submissions = Submissions(engine, clock, limits, schedules)
+        stage = Stage(schedules, engine, store, limits)
+        self._schedules = ScheduleCalls(stage)
+        self._backfills = BackfillCalls(stage)
+        self._updates = UpdateCalls(stage)
+        self._previews = PreviewCalls(stage)
 
     def register(self, server: Any) -> None:
         """Add this service to a gRPC server."""
@@ -67,7 +83,7 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Submit(
         self, request: task_requests_pb2.SubmitRequest, context: Any
     ) -> task_requests_pb2.SubmitResponse:
-        """Accept one task."""
+        """Accept one task, or one schedule."""
         trace = trace_of(context, self._limits)
         return await self._submissions.one(request, namespace_of(context), trace)
 
@@ -81,14 +97,17 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Status(
         self, request: task_requests_pb2.StatusRequest, context: Any
     ) -> task_requests_pb2.StatusResponse:
-        """Read one task."""
+        """Read one task or schedule."""
         task_id = task_id_of(request.task_id)
         view = check_view(request.view)
         rows = await self._store.load(
             [task_id], payload=view == task_pb2.TASK_VIEW_FULL, namespace=namespace_of(context)
         )
         if rows[0] is None:
-            raise unknown_task(task_id)
+            found = await self._schedules.status(task_id, namespace_of(context), view)
+            if found is None:
+                raise unknown_task(task_id)
+            return found
         full = view == task_pb2.TASK_VIEW_FULL and rows[0].rule is not None
         edges = await self._store.edges([task_id]) if full else []
         message = task_message(rows[0], view, [edge.predecessor for edge in edges])
@@ -97,13 +116,15 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Cancel(
         self, request: task_requests_pb2.CancelRequest, context: Any
     ) -> task_requests_pb2.CancelResponse:
-        """Cancel a task that is not terminal, or what lives of a graph."""
+        """Cancel a task, a schedule, what is left of a backfill, or what lives of a graph."""
         task_id = task_id_of(request.task_id)
         reason = check_text(request.reason, "reason", self._limits.reason_chars)
         namespace = namespace_of(context)
         cancelled = await self._engine.cancel([task_id], reason, namespace)
         if not cancelled and (await self._store.load([task_id], namespace=namespace))[0] is None:
-            count = await cancel_graph(self._engine, self._store, task_id, reason, namespace)
+            count = await self._schedules.cancel(task_id, reason, namespace)
+            if count is None:
+                count = await cancel_graph(self._engine, self._store, task_id, reason, namespace)
             if count is None:
                 raise unknown_task(task_id)
             return task_requests_pb2.CancelResponse(cancelled_instances=count)
@@ -124,6 +145,7 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         else:
             raise required("when", "is required: set due_time or delay")
         version = request.version if request.HasField("version") else None
+        await self._schedules.refuse(task_id, namespace_of(context))
         row = await self._engine.reschedule(task_id, due_at, namespace_of(context), version)
         return task_requests_pb2.RescheduleResponse(task=task_message(row))
 
@@ -133,6 +155,7 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         """Submit a copy of a task that ended without success."""
         task_id = task_id_of(request.task_id)
         namespace = namespace_of(context)
+        await self._schedules.refuse(task_id, namespace)
         return await retry(self._engine, self._store, task_id, namespace, self._limits)
 
     # --- Questions ----------------------------------------------------------------------------
@@ -140,9 +163,11 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def History(
         self, request: task_requests_pb2.HistoryRequest, context: Any
     ) -> task_requests_pb2.HistoryResponse:
-        """Read a task's attempts, newest first."""
+        """Read a task's attempts, or a schedule's instances, newest first."""
         task_id = task_id_of(request.task_id)
-        return await history(self._store, request, task_id, namespace_of(context), self._limits)
+        namespace = namespace_of(context)
+        found = await self._schedules.history(request, task_id, namespace)
+        return found or await history(self._store, request, task_id, namespace, self._limits)
 
     async def List(
         self, request: query_requests_pb2.ListRequest, context: Any
@@ -161,7 +186,9 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> query_requests_pb2.ExplainResponse:
         """Say why a task is not running."""
         task_id = task_id_of(request.task_id)
-        return await explain(self._engine, self._store, task_id, namespace_of(context))
+        namespace = namespace_of(context)
+        found = await self._schedules.explain(task_id, namespace)
+        return found or await explain(self._engine, self._store, task_id, namespace)
 
     async def Watch(
         self, request: query_requests_pb2.WatchRequest, context: Any
@@ -189,44 +216,35 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Pause(
         self, request: schedule_requests_pb2.PauseRequest, context: Any
     ) -> schedule_requests_pb2.PauseResponse:
-        """Not served yet."""
-        raise not_served("Pause")
+        """Stop a schedule from making instances."""
+        return await self._schedules.pause(request, namespace_of(context))
 
     async def Resume(
         self, request: schedule_requests_pb2.ResumeRequest, context: Any
     ) -> schedule_requests_pb2.ResumeResponse:
-        """Not served yet."""
-        raise not_served("Resume")
+        """Let a paused schedule go on."""
+        return await self._schedules.resume(request, namespace_of(context))
 
     async def Trigger(
         self, request: schedule_requests_pb2.TriggerRequest, context: Any
     ) -> schedule_requests_pb2.TriggerResponse:
-        """Not served yet."""
-        raise not_served("Trigger")
+        """Make an instance now, or let a PENDING task run now."""
+        return await self._schedules.trigger(request, namespace_of(context))
 
     async def Backfill(
         self, request: schedule_requests_pb2.BackfillRequest, context: Any
     ) -> schedule_requests_pb2.BackfillResponse:
-        """Not served yet."""
-        raise not_served("Backfill")
+        """Make the instances of a range of nominal times."""
+        return await self._backfills.backfill(request, namespace_of(context))
 
     async def Update(
         self, request: schedule_requests_pb2.UpdateRequest, context: Any
     ) -> schedule_requests_pb2.UpdateResponse:
-        """Not served yet."""
-        raise not_served("Update")
+        """Change a schedule, or say what a change would do."""
+        return await self._updates.update(request, namespace_of(context))
 
     async def Preview(
         self, request: schedule_requests_pb2.PreviewRequest, context: Any
     ) -> schedule_requests_pb2.PreviewResponse:
-        """Not served yet."""
-        raise not_served("Preview")
-
-
-def not_served(rpc: str) -> Unimplemented:
-    """An RPC of the contract that this version does not have."""
-    return Unimplemented(
-        "NOT_IMPLEMENTED",
-        f"{rpc} is not served by this version; GetServerInfo lists its capabilities",
-        metadata={"rpc": rpc},
-    )
+        """Compute the next times of an expression or a schedule."""
+        return await self._previews.preview(request, namespace_of(context))

@@ -18,8 +18,7 @@ from ..domain.errors import (
     Unavailable,
     Unimplemented,
 )
-from ..domain.leases import LeaseTerms
-from ..domain.task import LeaseRef, ResultState, WorkerResult
+from ..domain.leases import LeaseRef, LeaseTerms, ResultState, WorkerResult
 from ..engine import Engine
 from ..ids import mint, text_of
 from .convert import check_text, duration, duration_ms

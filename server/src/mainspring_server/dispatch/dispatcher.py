@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..clock import Clock
-from ..domain.task import Grant, LeaseRef, Seat, Want
+from ..domain.leases import Grant, LeaseRef, Seat, Want
 from ..engine import Engine
 from ..service import Service
 from ..store.port import CLAIM_BYTES

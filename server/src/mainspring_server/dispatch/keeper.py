@@ -6,8 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from ..clock import Clock
-from ..domain.leases import LeaseTerms
-from ..domain.task import Beat, BeatAnswer, BeatState, LeaseRef
+from ..domain.leases import Beat, BeatAnswer, BeatState, LeaseRef, LeaseTerms
 from ..engine import Engine
 from ..service import Service
 from ..store.port import QueueStore, WorkerRow

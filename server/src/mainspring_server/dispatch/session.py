@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..domain.task import HANDED_OVERHEAD, Beat, BeatAnswer, Grant, LeaseRef, ResultState
+from ..domain.leases import Beat, BeatAnswer, Grant, LeaseRef, ResultState
+from ..domain.task import HANDED_OVERHEAD
 
 FRAME_ITEMS = 1_000
 """Grants of one frame: each frame is acknowledged by one, which may not have more."""

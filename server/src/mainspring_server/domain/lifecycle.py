@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from .checks import first_check, next_check
 from .errors import FailedPrecondition
+from .leases import Failure
 from .task import (
     Attempt,
     AttemptOutcome,
-    Failure,
     OutcomeBy,
     Status,
     Task,

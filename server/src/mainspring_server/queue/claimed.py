@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..domain.task import Grant, ReadyRef, Want
+from ..domain.leases import Grant, Want
+from ..domain.task import ReadyRef
 from ..store.port import TaskStore
 
 

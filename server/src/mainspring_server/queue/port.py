@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ..domain.task import Grant, ReadyRef, Want
+from ..domain.leases import Grant, Want
+from ..domain.task import ReadyRef
 
 
 class ReadyQueue(Protocol):

@@ -14,24 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..domain.leases import Beat, BeatAnswer, Grant, LeaseRef, Success, Want
 from ..domain.lifecycle import Change
 from ..domain.task import (
     Attempt,
-    Beat,
-    BeatAnswer,
     Edge,
-    Grant,
     Handed,
     Inserted,
-    LeaseRef,
     NewTask,
     ReadyAnswer,
     ReadyRef,
     Status,
-    Success,
     Task,
     Waiting,
-    Want,
     Written,
 )
 from .schedules import ScheduleStore

@@ -174,6 +174,7 @@ class SchedulerServiceServicer(object):
         Errors, beside the common ones. When not atomic, those of one request are in its result, as Submit
         lists them, and the call is OK:
         - INVALID_ARGUMENT `BATCH_TOO_LARGE`: more than 1,000 requests or 15 MiB.
+        - UNAVAILABLE `STORE_UNAVAILABLE`: the store answered for none of the requests.
         - When atomic, any error of Submit: of the first request at fault, the field path names it.
         - INVALID_ARGUMENT `DEPENDENCY_CYCLE`: the graph has a cycle; its path is in the metadata.
         - INVALID_ARGUMENT `LOCAL_REF_INVALID`: a local reference is unknown or given twice.

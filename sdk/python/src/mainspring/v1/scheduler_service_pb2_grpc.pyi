@@ -67,6 +67,7 @@ class SchedulerServiceStub:
     Errors, beside the common ones. When not atomic, those of one request are in its result, as Submit
     lists them, and the call is OK:
     - INVALID_ARGUMENT `BATCH_TOO_LARGE`: more than 1,000 requests or 15 MiB.
+    - UNAVAILABLE `STORE_UNAVAILABLE`: the store answered for none of the requests.
     - When atomic, any error of Submit: of the first request at fault, the field path names it.
     - INVALID_ARGUMENT `DEPENDENCY_CYCLE`: the graph has a cycle; its path is in the metadata.
     - INVALID_ARGUMENT `LOCAL_REF_INVALID`: a local reference is unknown or given twice.
@@ -243,6 +244,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     Errors, beside the common ones. When not atomic, those of one request are in its result, as Submit
     lists them, and the call is OK:
     - INVALID_ARGUMENT `BATCH_TOO_LARGE`: more than 1,000 requests or 15 MiB.
+    - UNAVAILABLE `STORE_UNAVAILABLE`: the store answered for none of the requests.
     - When atomic, any error of Submit: of the first request at fault, the field path names it.
     - INVALID_ARGUMENT `DEPENDENCY_CYCLE`: the graph has a cycle; its path is in the metadata.
     - INVALID_ARGUMENT `LOCAL_REF_INVALID`: a local reference is unknown or given twice.
@@ -428,6 +430,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors, beside the common ones. When not atomic, those of one request are in its result, as Submit
         lists them, and the call is OK:
         - INVALID_ARGUMENT `BATCH_TOO_LARGE`: more than 1,000 requests or 15 MiB.
+        - UNAVAILABLE `STORE_UNAVAILABLE`: the store answered for none of the requests.
         - When atomic, any error of Submit: of the first request at fault, the field path names it.
         - INVALID_ARGUMENT `DEPENDENCY_CYCLE`: the graph has a cycle; its path is in the metadata.
         - INVALID_ARGUMENT `LOCAL_REF_INVALID`: a local reference is unknown or given twice.

@@ -142,7 +142,7 @@ def read_week_days(text: str) -> WeekDays:
     for term in text.split(","):
         weekday, hash_sign, count = term.partition("#")
         if hash_sign:
-            if count not in ("1", "2", "3", "4", "5"):
+            if count.lstrip("0") not in ("1", "2", "3", "4", "5"):
                 refuse(field, text, f"#{count} is no week of a month; expected #1 to #5")
             nth.append((read_number(field, weekday, text) % 7, int(count)))
         elif term.endswith("L"):

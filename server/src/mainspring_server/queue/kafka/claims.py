@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ...clock import Clock
-from ...domain.task import Grant, ReadyRef, Seat, Want
+from ...domain.leases import Grant, Seat, Want
+from ...domain.task import ReadyRef
 from ...store.port import TaskStore
 from .buffer import Buffer
 from .lanes import Lane, Lanes

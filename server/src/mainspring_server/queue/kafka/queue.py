@@ -9,7 +9,8 @@ from typing import Protocol
 
 from ...clock import Clock
 from ...domain.errors import Unavailable
-from ...domain.task import Grant, ReadyRef, Want
+from ...domain.leases import Grant, Want
+from ...domain.task import ReadyRef
 from ...service import Service
 from ...store.port import ShardLease, ShardLeases, TaskQueries, TaskStore
 from .buffer import Buffer

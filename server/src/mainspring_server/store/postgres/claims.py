@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...domain.task import SHARDS, Grant, ReadyRef, Seat, Status, Want
+from ...domain.leases import Grant, Seat, Want
+from ...domain.task import SHARDS, ReadyRef, Status
 from .pool import Door
 from .rows import AT, NOW, READY
 

@@ -118,6 +118,7 @@ async def insert_graph(door: Door, clock: int | None, tasks: Sequence[NewTask]) 
     """The store's `insert_graph`, one transaction: keys, predecessors, rows, edges."""
     if not tasks:
         return []
+
     async def work(session: Session) -> list[Inserted]:
         existing = await take_keys(session, clock, tasks)
         if existing is not None:

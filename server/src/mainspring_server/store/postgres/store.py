@@ -7,23 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 import asyncpg
 
 from ...domain.errors import InvalidArgument
+from ...domain.leases import Beat, BeatAnswer, Grant, LeaseRef, Success, Want
 from ...domain.lifecycle import Change
 from ...domain.task import (
     Attempt,
-    Beat,
-    BeatAnswer,
     Edge,
-    Grant,
     Handed,
     Inserted,
-    LeaseRef,
     NewTask,
     ReadyAnswer,
     ReadyRef,
-    Success,
     Task,
     Waiting,
-    Want,
     Written,
 )
 from ..port import (

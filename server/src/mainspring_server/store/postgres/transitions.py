@@ -10,19 +10,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...domain.checks import GRACE_MS
+from ...domain.leases import Beat, BeatAnswer, BeatState, LeaseRef, Success
 from ...domain.lifecycle import Change
 from ...domain.task import (
     Attempt,
-    Beat,
-    BeatAnswer,
-    BeatState,
-    LeaseRef,
     OutcomeBy,
     ReadyAnswer,
     ReadyRef,
     ReadyState,
     Status,
-    Success,
     Written,
 )
 from .pool import Door, Session

@@ -106,9 +106,7 @@ async def _unmoved(session: Session, plans: _Decided) -> bool:
     return all(found.get(task_id) == version for task_id, version in versions.items())
 
 
-async def _write(
-    session: Session, clock: int | None, now: int, plans: _Decided
-) -> list[Visited]:
+async def _write(session: Session, clock: int | None, now: int, plans: _Decided) -> list[Visited]:
     tasks: list[NewTask] = [task for _, plan in plans for task in plan.insert]
     keyed = [task for task in tasks if task.idempotency]
     known = await edges.take_keys(session, clock, keyed) if keyed else None

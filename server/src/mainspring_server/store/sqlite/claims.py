@@ -9,7 +9,8 @@ from contextlib import closing
 from itertools import islice
 from operator import itemgetter
 
-from ...domain.task import Grant, ReadyRef, Want
+from ...domain.leases import Grant, Want
+from ...domain.task import ReadyRef
 from ..port import CLAIM_BYTES
 from .rows import Row, by_ids, update_by
 

@@ -93,7 +93,9 @@ def store_graph(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> l
     return [t.task_id for t in tasks if t.waits and ended.intersection(t.waits.predecessors)]
 
 
-def existing_tasks(db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]) -> list[Inserted] | None:
+def existing_tasks(
+    db: sqlite3.Connection, now: int, tasks: Sequence[NewTask]
+) -> list[Inserted] | None:
     """The tasks of an earlier call with the same keys; None if the keys are free."""
     keys = [task.idempotency for task in tasks if task.idempotency]
     if len({key.digest for key in keys}) < len(keys):

@@ -9,23 +9,18 @@ from typing import TypeVar
 
 from ...clock import Clock
 from ...domain.errors import Unavailable
+from ...domain.leases import Beat, BeatAnswer, Grant, LeaseRef, Success, Want
 from ...domain.lifecycle import Change
 from ...domain.task import (
     Attempt,
-    Beat,
-    BeatAnswer,
     Edge,
-    Grant,
     Handed,
     Inserted,
-    LeaseRef,
     NewTask,
     ReadyAnswer,
     ReadyRef,
-    Success,
     Task,
     Waiting,
-    Want,
     Written,
 )
 from ..port import (

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from ...domain.checks import GRACE_MS
+from ...domain.leases import Beat, BeatAnswer, BeatState, LeaseRef, Success
 from ...domain.lifecycle import Change
 from ...domain.task import (
     TERMINAL,
     Attempt,
-    Beat,
-    BeatAnswer,
-    BeatState,
-    LeaseRef,
     OutcomeBy,
     Status,
-    Success,
     Written,
 )
 from .rows import ATTEMPT_COLUMNS, Row, by_ids, update_by

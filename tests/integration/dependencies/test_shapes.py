@@ -1,0 +1,115 @@
+"""Chains, fans, ladders and random graphs: all terminal, as the reference evaluator says."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+from mainspring_server.domain.task import Rule, Status
+from mainspring_server.ids import text_of
+
+from .conftest import Bench, Node, reference
+
+FAN_OUT = int(os.environ.get("MAINSPRING_TEST_FAN_OUT", "10000"))
+FAN_IN = int(os.environ.get("MAINSPRING_TEST_FAN_IN", "5000"))
+RANDOM_NODES = int(os.environ.get("MAINSPRING_TEST_GRAPH_NODES", "2000"))
+
+pytestmark = pytest.mark.timeout(600)
+
+
+async def test_a_chain_of_1000_whose_first_task_fails(bench: Bench) -> None:
+    nodes = [Node(fails=True), *(Node((n,)) for n in range(999))]
+    ids = await bench.submit(nodes)
+    await bench.run(nodes, ids)
+    rows = await bench.store.load(ids)
+    assert [row and row.status for row in rows] == reference(nodes)
+    assert rows[0] is not None
+    assert rows[0].status is Status.FAILED
+    for n, row in enumerate(rows[1:]):
+        assert row is not None
+        assert row.status is Status.CANCELLED
+        how = "failed" if n == 0 else "was cancelled"
+        assert (row.status_reason or "").endswith(f"predecessor {text_of(ids[n])} {how}")
+    await check_quiet(bench, ids)
+
+
+async def test_d6_a_failure_is_carried_down_a_chain_of_50(bench: Bench) -> None:
+    """D6: 49 terminal without anybody's help, also over several submits."""
+    nodes = [Node(fails=True), *(Node((n,)) for n in range(49))]
+    ids = await bench.submit(nodes, at_once=7)
+    await bench.run(nodes, ids)
+    assert (await bench.statuses(ids)) == [Status.FAILED] + [Status.CANCELLED] * 49
+    await check_quiet(bench, ids)
+
+
+async def test_fan_out(bench: Bench) -> None:
+    nodes = [Node(), *(Node((0,)) for _ in range(FAN_OUT))]
+    ids = await bench.submit(nodes)
+    await bench.run(nodes, ids)
+    assert set(await bench.statuses(ids)) == {Status.SUCCEEDED}
+    await check_quiet(bench, ids)
+
+
+async def test_fan_in(bench: Bench) -> None:
+    nodes = [Node() for _ in range(FAN_IN)]
+    nodes += [Node(tuple(range(FAN_IN))), Node((FAN_IN,))]
+    ids = await bench.submit(nodes, at_once=10_000)
+    await bench.run(nodes, ids)
+    assert set(await bench.statuses(ids)) == {Status.SUCCEEDED}
+    assert (await bench.row(ids[FAN_IN])).version == 4
+    await check_quiet(bench, ids)
+
+
+async def test_a_ladder_of_diamonds(bench: Bench) -> None:
+    nodes = [Node()]
+    for n in range(60):
+        top = len(nodes) - 1
+        nodes += [Node((top,)), Node((top,), fails=n == 40), Node((top + 1, top + 2))]
+    ids = await bench.submit(nodes)
+    await bench.run(nodes, ids)
+    assert await bench.statuses(ids) == reference(nodes)
+    assert reference(nodes).count(Status.SUCCEEDED) == 3 * 40 + 2
+    await check_quiet(bench, ids)
+
+
+def random_graph(count: int, seed: int) -> list[Node]:
+    chance = random.Random(seed)
+    nodes: list[Node] = []
+    for n in range(count):
+        wide = chance.random() < 0.01
+        degree = min(n, chance.randrange(50) if wide else chance.choice((0, 1, 1, 2, 2, 3, 5)))
+        near = range(max(0, n - 60), n)
+
+        def before(n: int = n, near: range = near) -> int:
+            return chance.choice(near) if chance.random() < 0.8 else chance.randrange(n)
+
+        after = {before() for _ in range(degree)}
+        rule = chance.choice(list(Rule)) if chance.random() < 0.4 else Rule.ALL_SUCCEEDED
+        nodes.append(Node(tuple(sorted(after)), rule, chance.random() < 0.05))
+    return nodes
+
+
+@pytest.mark.parametrize("chaotic", [False, True])
+async def test_random_graphs_with_failures(bench: Bench, chaotic: bool) -> None:
+    nodes = random_graph(RANDOM_NODES, seed=7 + chaotic)
+    expected = reference(nodes)
+    assert len(set(expected)) == 3
+    ids = await bench.submit(nodes)
+    await bench.run(nodes, ids, random.Random(3) if chaotic else None)
+    found = await bench.statuses(ids)
+    wrong = [
+        (n, nodes[n], a, b) for n, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b
+    ]
+    assert wrong == []
+    await check_quiet(bench, ids)
+
+
+async def check_quiet(bench: Bench, ids: list[bytes]) -> None:
+    """All terminal, and nothing is left to do."""
+    rows: list[Any] = []
+    for start in range(0, len(ids), 1_000):
+        rows += await bench.store.load(ids[start : start + 1_000])
+    assert all(row.terminal and row.next_check_at is None for row in rows)
