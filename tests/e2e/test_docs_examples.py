@@ -17,7 +17,7 @@ from google.protobuf import json_format, message_factory, symbol_database
 from typer.main import get_command
 
 import mainspring_server.api.server  # noqa: F401 - registers every service by its name
-from mainspring import Client, NewTask, Unimplemented
+from mainspring.v1 import admin_service_pb2, admin_service_pb2_grpc
 from mainspring_server.cli.app import app
 from mainspring_server.testing import LocalServer
 
@@ -246,11 +246,10 @@ def test_grpcurl_calls(page: Path) -> None:
 def test_what_comes_later_is_refused_by_name() -> None:
     """When this fails, something has arrived: move it to the other column of the README."""
     later = (ROOT / "README.md").read_text("utf-8").partition("## Status")[2]
-    assert "recurring tasks" in later
-    assert "dependencies and graphs" in later
-    with LocalServer() as server, Client(server.address) as client:
-        with pytest.raises(Unimplemented) as error:
-            client.submit("report", cron="0 7 * * *")
-        assert error.value.metadata["field"] == "schedule.cron"
-        with pytest.raises(Unimplemented):
-            client.submit_batch([NewTask("report")], atomic=True)
+    assert "a forecast" in later
+    with LocalServer() as server, grpc.insecure_channel(server.address) as channel:
+        admin = admin_service_pb2_grpc.AdminServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as error:
+            admin.Forecast(admin_service_pb2.ForecastRequest())
+        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
+        assert "Forecast" in error.value.details()  # type: ignore[attr-defined]

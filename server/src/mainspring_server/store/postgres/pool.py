@@ -82,11 +82,11 @@ def mapped(error: BaseException) -> BaseException:
     """What a caller of the store sees instead of the driver's error."""
     if isinstance(error, asyncpg.DataError | ValueError):
         # PostgreSQL's class 22, or the driver's own error about a value's type or range.
-        return InvalidArgument("INVALID_VALUE", f"the store cannot hold this value: {error}")
+        return InvalidArgument("FIELD_INVALID", "the store cannot hold a value of the request")
     if isinstance(error, (*_AWAY, *_RETRIED)):
         return Unavailable(
             "STORE_UNAVAILABLE",
-            f"PostgreSQL does not answer ({type(error).__name__}: {error}); try again",
+            f"PostgreSQL does not answer ({type(error).__name__}); try again",
             retry_after_ms=RETRY_AFTER_MS,
         )
     return error

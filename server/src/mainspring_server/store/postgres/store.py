@@ -136,11 +136,11 @@ class PostgresStore:
             return await store(self._submit, self.clock_ms, tasks)
         except asyncpg.CheckViolationError as error:
             if not insert.no_partition(error):
-                raise InvalidArgument("INVALID_VALUE", f"the store refuses this task: {error}")
+                raise InvalidArgument("FIELD_INVALID", "the store refuses a value of this task")
         # The partitions were not made ahead (nobody purged for weeks): make them now.
         moments = sorted({id_ms(task.task_id) for task in tasks})
         if moments[-1] > await self.now() + 2 * AHEAD_MS:
-            raise InvalidArgument("INVALID_VALUE", "the time in a task id lies in the far future")
+            raise InvalidArgument("TASK_ID_INVALID", "the time in a task id lies in the far future")
         await self._ensure_partitions(moments)
         return await store(self._submit, self.clock_ms, tasks)
 
