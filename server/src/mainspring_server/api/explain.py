@@ -139,6 +139,19 @@ def _add_gates(response: query_requests_pb2.ExplainResponse, facts: Facts) -> Fi
     return blocking
 
 
+def spell(ms: int) -> str:
+    """A duration for people: its two largest units, milliseconds below a minute."""
+    if ms < 60_000:
+        return f"{ms / 1_000:g} s"
+    total = ms // 1_000
+    sizes = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    first = next(n for n, (_, size) in enumerate(sizes) if total >= size)
+    parts = [(total // sizes[first][1], sizes[first][0])]
+    name, size = sizes[first + 1]
+    parts.append((total % sizes[first][1] // size, name))
+    return " ".join(f"{count} {name}" for count, name in parts if count)
+
+
 # --- The gates --------------------------------------------------------------------------------
 
 
@@ -172,7 +185,7 @@ def _due(facts: Facts) -> Finding:
         what = f"it waits before attempt {task.attempts + 1} of {task.retry.max_attempts}"
     return Finding(
         passed=False,
-        detail=f"{what} for another {left / 1_000:.3f} s",
+        detail=f"{what} for another {spell(left)}",
         since=task.created_at if task.version == 1 else None,
         unblock="its due time; Reschedule changes it",
         delay_ms=left,
@@ -185,7 +198,7 @@ def _trigger(facts: Facts) -> Finding:
         return Finding(passed=True, detail="it was made READY", since=task.ready_at)
     return Finding(
         passed=False,
-        detail=f"it is due for {(facts.now - task.due_at) / 1_000:.3f} s and no trigger saw it yet",
+        detail=f"it is due for {spell(facts.now - task.due_at)} and no trigger saw it yet",
         since=task.due_at,
         unblock="a trigger, or the sweeper",
         delay_ms=CONFIRM_MS,
