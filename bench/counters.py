@@ -55,19 +55,23 @@ class Counters:
     async def _records(self) -> tuple[int, int]:
         """Records in the topics of lanes, and in those that the broker keeps for itself."""
         from aiokafka import AIOKafkaConsumer, TopicPartition  # noqa: PLC0415
+        from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415
 
-        make: Any = AIOKafkaConsumer  # its constructor has no annotations
-        consumer = make(bootstrap_servers=self._urls["queue"].removeprefix("kafka://"))
+        brokers = self._urls["queue"].removeprefix("kafka://")
+        # Their constructors have no annotations.
+        admin: Any = AIOKafkaAdminClient(bootstrap_servers=brokers)
+        consumer: Any = AIOKafkaConsumer(bootstrap_servers=brokers)
+        await admin.start()
         await consumer.start()
         try:
-            topics = await consumer.topics()
             partitions = [
-                TopicPartition(topic, number)
-                for topic in topics
-                for number in consumer.partitions_for_topic(topic) or ()
+                TopicPartition(topic["topic"], row["partition"])
+                for topic in await admin.describe_topics()
+                for row in topic["partitions"]
             ]
             ends = await consumer.end_offsets(partitions) if partitions else {}
         finally:
             await consumer.stop()
+            await admin.close()
         internal = sum(end for place, end in ends.items() if place.topic.startswith("__"))
         return sum(ends.values()) - internal, internal

@@ -57,6 +57,7 @@ SETTINGS = {
     "retention_ms": "How long ended tasks are kept.",
     "partition_days": "Days of tasks in one partition of PostgreSQL.",
     "batch": "The most tasks of one write.",
+    "linger_ms": "How long a batch waits at most, under load, so that it grows.",
     "kafka_partitions": "Partitions of a topic that Mainspring makes.",
     "kafka_replication": "Copies of such a topic. In production 3.",
     "own_all_shards": "Fire every shard and ask nobody: for tests with two owners.",

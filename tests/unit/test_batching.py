@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mainspring_server.batching import Batcher
+from mainspring_server.batching import PER_ITEM_MS, Batcher, Pace
 from mainspring_server.domain.errors import Unavailable
 
 
@@ -86,3 +86,29 @@ async def test_a_caller_that_leaves_disturbs_nobody() -> None:
         await leaver
     gate.set()
     assert await stayer == [2]
+
+
+def test_a_loop_that_was_idle_never_waits() -> None:
+    pace = Pace(60)
+    assert pace.wait(1_000) == 0
+    pace.started(1_000, 1)
+    assert pace.wait(1_000 + PER_ITEM_MS) == 0
+
+
+def test_under_load_batches_grow_to_the_longest_wait() -> None:
+    pace, now, arrived, batches = Pace(60), 0, 0, []
+    while now < 1_000:
+        wait = pace.wait(now)
+        now, arrived = now + wait, arrived + wait  # one item a millisecond
+        pace.started(now, max(arrived, 1))
+        batches.append(arrived)
+        now, arrived = now + 1, 1
+    assert len(batches) <= 1_000 // 60 + 5
+    assert max(batches) <= 60 + 1
+
+
+def test_a_rate_of_200_a_second_is_not_slowed_down() -> None:
+    pace = Pace(60)
+    for now in range(0, 1_000, 5):
+        assert pace.wait(now) == 0
+        pace.started(now, 1)

@@ -99,7 +99,11 @@ class App:
         self.engine = Engine(self.store, self.wheel, self.queue, self.clock, settings.batch)
         self.schedules = Schedules(self.store.schedules, self.engine)
         self.dispatcher = Dispatcher(
-            self.engine, self.clock, batch=settings.batch, recheck_ms=settings.recheck_ms
+            self.engine,
+            self.clock,
+            batch=settings.batch,
+            recheck_ms=settings.recheck_ms,
+            linger_ms=settings.linger,
         )
         self.watcher = Watcher(self.engine, self.store, self.clock, settings.limits)
         self.guard = ClockGuard(self.store, self.clock)
@@ -123,7 +127,11 @@ class App:
             own_all = settings.own_all_shards or alone
             pager = Pager(self.wheel, clock)
             trigger = TriggerService(
-                self.engine, self.wheel, clock, allowed=lambda: self.guard.trusted
+                self.engine,
+                self.wheel,
+                clock,
+                linger_ms=settings.linger,
+                allowed=lambda: self.guard.trusted,
             )
             # SQLite works on the loop's thread: smaller batches, so that others get their turn.
             materialiser = Materialiser(self.schedules, clock, batch=100 if alone else BATCH)

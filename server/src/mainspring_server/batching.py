@@ -1,4 +1,4 @@
-"""Calls that arrive together share one batch.
+"""Batches: calls that arrive together share one, and busy loops let theirs grow.
 
 An idle batcher runs a call at once; what arrives while a batch is under way waits for the next, so
 the batch grows with the load and nobody lingers on an idle system. A batch that fails is split in
@@ -13,10 +13,33 @@ from typing import Generic, TypeVar
 
 from .domain.errors import Unavailable
 
+PER_ITEM_MS = 3
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 Run = Callable[[list[T]], Awaitable[Sequence[R]]]
+
+
+class Pace:
+    """Spaces the batches of a loop that is busy, so that they grow; one that is idle never waits.
+
+    A batch of n items keeps the next waiting until n x PER_ITEM_MS after its own start, at most
+    `most_ms`. Below about 300 items a second nobody waits; above it there are 1000 / `most_ms`
+    batches a second, whatever the rate. A batch that was full keeps nobody waiting.
+    """
+
+    def __init__(self, most_ms: int) -> None:
+        self._most_ms = most_ms
+        self._resume_at = 0
+
+    def started(self, at: int, items: int) -> None:
+        """A batch of so many items was begun at `at` (monotonic ms), and was not full."""
+        self._resume_at = at + min(items * PER_ITEM_MS, self._most_ms)
+
+    def wait(self, now: int) -> int:
+        """For how many ms the next must wait."""
+        return max(self._resume_at - now, 0)
 
 
 class Batcher(Generic[T, R]):

@@ -63,6 +63,7 @@ class Settings(BaseSettings):
     retention_ms: int = _milliseconds(7 * 86_400_000, 60_000, 3_650 * 86_400_000)
     partition_days: int = Field(default=7, ge=1, le=7)
     batch: int = Field(default=500, ge=1, le=5_000)
+    linger_ms: int | None = Field(default=None, ge=0, le=500)
     kafka_partitions: int = Field(default=8, ge=1, le=1_000)
     kafka_replication: int = Field(default=1, ge=1, le=9)
     own_all_shards: bool = False
@@ -128,6 +129,13 @@ class Settings(BaseSettings):
         if not self.store.startswith("sqlite:"):
             return None
         return Path(self.store.removeprefix("sqlite:///"))
+
+    @property
+    def linger(self) -> int:
+        """How long a batch waits at most, under load, so that it grows; more where it crosses a wire."""
+        if self.linger_ms is not None:
+            return self.linger_ms
+        return 6 if self.sqlite_path is not None else 100
 
     @property
     def recheck_ms(self) -> int:

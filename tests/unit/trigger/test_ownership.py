@@ -53,10 +53,10 @@ class Leases:
             if row is not None and (row.owner, row.term) == (lease.owner, lease.term):
                 self.rows[lease.name] = ShardLease(row.name, row.owner, row.term, self.clock.now())
 
-    async def shard_leases(self, prefix: str) -> list[ShardLease]:
+    async def shard_leases(self, *prefixes: str) -> list[ShardLease]:
         self._call()
         now = self.clock.now()
-        rows = [r for r in self.rows.values() if r.name.startswith(prefix)]
+        rows = [r for r in self.rows.values() if r.name.startswith(prefixes)]
         return [r for r in rows if r.expires_at > now]
 
     def _call(self) -> None:

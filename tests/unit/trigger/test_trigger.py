@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainspring_server.batching import PER_ITEM_MS
 from mainspring_server.clock import VirtualClock
 from mainspring_server.domain.errors import Unavailable
 from mainspring_server.domain.task import SHARDS, ReadyAnswer, ReadyRef, ReadyState
@@ -17,7 +18,6 @@ from mainspring_server.trigger.service import (
     BATCH,
     BEHIND_MS,
     BROKEN_MS,
-    GAP_MS,
     MAX_WAIT_MS,
     RETRY_MS,
     TriggerService,
@@ -151,11 +151,11 @@ async def test_what_comes_right_after_a_batch_makes_up_the_next(rig: Rig) -> Non
     await rig.submit(entry(rig.start, 1))
     await rig.trigger.run_once()
     await rig.submit(entry(rig.start, 2))
-    assert await rig.trigger.run_once() == rig.start + GAP_MS
+    assert await rig.trigger.run_once() == rig.start + PER_ITEM_MS
     await rig.submit(entry(rig.start + 2, 3))
     await rig.run(rig.start + 100)
     assert [len(ids) for ids in rig.tasks.batches] == [1, 2]
-    assert rig.fired == {1: 0, 2: GAP_MS, 3: GAP_MS}
+    assert rig.fired == {1: 0, 2: PER_ITEM_MS, 3: PER_ITEM_MS}
 
 
 async def test_no_gap_after_a_full_batch(rig: Rig) -> None:

@@ -138,6 +138,8 @@ async def cancel_graph(
     if not known:
         return None
     cancelled = 0
+    # The last first: whoever waits is gone before the end of a predecessor could release it.
+    live.reverse()
     for start in range(0, len(live), PAGE):
         part = live[start : start + PAGE]
         cancelled += len(await engine.cancel(part, reason, namespace))

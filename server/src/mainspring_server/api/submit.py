@@ -20,6 +20,7 @@ from ..admission.limits import Limits
 from ..domain.checks import first_check
 from ..domain.errors import Unimplemented
 from ..domain.task import (
+    DEFAULT_PRIORITY,
     NO_PAYLOAD,
     IdempotencyKey,
     NewTask,
@@ -39,7 +40,6 @@ from .convert import (
 from .dependencies import wait_for, waits_of
 from .policies import retry_policy, timeouts
 
-DEFAULT_PRIORITY = 5
 LOWEST_PRIORITY = 9
 OUT_OF_RANGE = "DUE_TIME_OUT_OF_RANGE"
 

@@ -14,6 +14,7 @@ import typer
 
 from . import (
     changing,
+    graphing,
     migrating,
     operating,
     previewing,
@@ -51,6 +52,7 @@ app.command("list", rich_help_panel=_TASKS)(reading.list_tasks)
 app.command(rich_help_panel=_TASKS)(watching.watch)
 app.command(rich_help_panel=_TASKS)(reading.history)
 app.command(rich_help_panel=_TASKS)(reading.explain)
+app.command(rich_help_panel=_TASKS)(graphing.graph)
 app.command(rich_help_panel=_TASKS)(changing.cancel)
 app.command(rich_help_panel=_TASKS)(changing.retry)
 app.command(rich_help_panel=_TASKS)(changing.reschedule)

@@ -31,6 +31,11 @@ _STYLES = {
 }
 
 
+def style_of(word: str) -> str:
+    """The colour of a status or an outcome."""
+    return _STYLES.get(word, "")
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console for people on one of the standard streams."""
     # Here, not above: importing rich costs more than all of `mainspring version`.

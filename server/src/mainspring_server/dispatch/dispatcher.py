@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ..batching import Pace
 from ..clock import Clock
 from ..domain.leases import Grant, LeaseRef, Seat, Want
 from ..engine import Engine
@@ -29,11 +30,14 @@ class Dispatcher(Service):
 
     name = "dispatch"
 
-    def __init__(self, engine: Engine, clock: Clock, *, batch: int, recheck_ms: int) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, *, batch: int, recheck_ms: int, linger_ms: int = 0
+    ) -> None:
         super().__init__(clock)
         self._engine = engine
         self._batch = batch
         self._recheck_ms = recheck_ms
+        self._pace = Pace(linger_ms)
         self._recheck_at = 0
         self._sessions: dict[str, Session] = {}
         self._streams: dict[tuple[str, str], Session] = {}  # by namespace and worker
@@ -148,11 +152,14 @@ class Dispatcher(Service):
         if now >= self._recheck_at:
             self._recheck_at = now + self._recheck_ms
             self._hot.update(self._served)
+        read_at = self.clock.monotonic()
+        wait = self._pace.wait(read_at)
+        if wait:
+            return now + wait
         asks = self._asks()
         if not asks:
             return self._recheck_at if self._sessions else None
         wants = [want for want, _ in asks]
-        read_at = self.clock.monotonic()
         for want in wants:
             self._hot.difference_update(want.lanes)
         self.busy = True
@@ -164,7 +171,8 @@ class Dispatcher(Service):
             raise
         finally:
             self.busy = False
-        await self._deliver(grants, asks, read_at)
+        if not await self._deliver(grants, asks, read_at):
+            self._pace.started(read_at, len(grants))
         return self.clock.now() if self._hot and grants else self._recheck_at
 
     def _asks(self) -> list[tuple[Want, dict[Session, int]]]:
@@ -207,13 +215,15 @@ class Dispatcher(Service):
         grants: Sequence[Grant],
         asks: Sequence[tuple[Want, dict[Session, int]]],
         read_at: int,
-    ) -> None:
+    ) -> bool:
+        """Hand the grants over; True if a claim came back full: then there is probably more."""
         by_worker: dict[tuple[str, str], list[Grant]] = {}
         for grant in grants:
             namespace = grant.lane.partition("/")[0]
             by_worker.setdefault((namespace, grant.worker_id), []).append(grant)
         now = self.clock.now()
         heavy = sum(len(grant.payload) for grant in grants) >= CLAIM_BYTES  # the store stopped
+        full = False
         for want, asked in asks:
             got = 0
             for session, count in asked.items():
@@ -224,7 +234,9 @@ class Dispatcher(Service):
                 got += len(part)
                 await self._hand_over(session, part, session.echo(read_at), now)
             if heavy or (got and got >= sum(asked.values())):
+                full = True
                 self._hot.update(want.lanes)
+        return full
 
     async def _hand_over(
         self, session: Session, part: list[Grant], echo: int | None, now: int

@@ -9,6 +9,10 @@ from typing import NamedTuple
 from .task import Rule, Status
 
 
+PUBLISHED = tuple(rule for rule in Rule if rule is not Rule.ALL_DONE_IN_TIME)
+"""The rules that a caller can choose, in the order of the published truth table."""
+
+
 class Fate(Enum):
     """What a rule says now. RUN and NEVER are final: no later outcome changes them."""
 

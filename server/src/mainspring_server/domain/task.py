@@ -14,6 +14,8 @@ from .retry import DEFAULT_RETRY, RetryPolicy
 
 SHARDS = 64
 
+DEFAULT_PRIORITY = 5
+
 
 class Status(IntEnum):
     """The states of a task; the numbers are those of the proto and of the stored rows."""

@@ -7,15 +7,13 @@ what a crash left out.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from itertools import islice
 
 from ..clock import Clock
 from ..engine import Engine
 from ..service import Service
 from ..store.port import Edges
-
-log = logging.getLogger(__name__)
 
 BATCH = 200
 """Predecessors at a time."""
@@ -39,6 +37,11 @@ class Resolver(Service):
         self._ended: dict[bytes, None] = {}  # a set in the order of ending
         engine.effects.ended.append(self.tell)
 
+    @property
+    def pending(self) -> int:
+        """Ends whose dependents this node has still to tell."""
+        return len(self._ended)
+
     def tell(self, ids: Sequence[bytes]) -> None:
         """These are terminal and have dependents; a repeat is harmless."""
         self._ended.update(dict.fromkeys(ids[: max(MOST - len(self._ended), 0)]))
@@ -46,12 +49,17 @@ class Resolver(Service):
 
     async def run_once(self) -> int | None:
         """Tell the dependents of one batch."""
-        batch = list(self._ended)[:BATCH]
+        batch = list(islice(self._ended, BATCH))
         if not batch:
             return None
-        await self._resolve(batch)
+        # Forgotten first: an end that is told again while it is worked off comes once more.
         for task_id in batch:
-            self._ended.pop(task_id, None)
+            del self._ended[task_id]
+        try:
+            await self._resolve(batch)
+        except BaseException:
+            self._ended.update(dict.fromkeys(batch))
+            raise
         return self.clock.now() if self._ended else None
 
     async def _resolve(self, batch: Sequence[bytes]) -> None:

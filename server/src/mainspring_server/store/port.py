@@ -363,8 +363,8 @@ class ShardLeases(Protocol):
     async def release(self, leases: Sequence[ShardLease]) -> None:
         """Expire at once those whose owner and term still match."""
 
-    async def shard_leases(self, prefix: str) -> list[ShardLease]:
-        """All unexpired leases whose name begins so."""
+    async def shard_leases(self, *prefixes: str) -> list[ShardLease]:
+        """All unexpired leases whose names begin with one of these, by name."""
 
 
 class Store(TaskStore, Edges, TaskQueries, QueueStore, ShardLeases, Protocol):

@@ -146,9 +146,10 @@ class ShardOwner(Service):
         if self._held and self.clock.monotonic() >= self._lapse_at:
             # Stopped or cut off for too long: these may be another's by now.
             await self._concede()
-        nodes = {lease.owner for lease in await self._leases.shard_leases(self.node_prefix)}
+        found = await self._leases.shard_leases(self.node_prefix, self.shard_prefix)
+        nodes = {lease.owner for lease in found if lease.name.startswith(self.node_prefix)}
         share = -(-SHARDS // len(nodes | {self._node}))
-        taken = await self._leases.shard_leases(self.shard_prefix)
+        taken = [lease for lease in found if lease.name.startswith(self.shard_prefix)]
         own = [lease for lease in taken if lease.owner == self._node]
         await self._give_up(own[share:])
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..batching import Pace
 from ..clock import Clock
 from ..domain.errors import Unavailable
 from ..domain.task import ReadyAnswer, ReadyState
@@ -24,8 +25,9 @@ log = logging.getLogger(__name__)
 BATCH = 1_000
 """The most entries of one pass."""
 
-GAP_MS = 4
-"""Between two passes under load, so that a second's tasks do not come one at a time."""
+GAP_MS = 6
+"""The most that the next batch waits under load where a round trip costs little; and the pause
+while the wheel catches up."""
 
 BEHIND_MS = 20
 """The pause when the store's clock says that what is due here is not due yet."""
@@ -59,6 +61,7 @@ class TriggerService(Service):
         clock: Clock,
         *,
         batch: int = BATCH,
+        linger_ms: int = GAP_MS,
         allowed: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(clock)
@@ -70,6 +73,7 @@ class TriggerService(Service):
         self._allowed = allowed  # false while this machine's clock is off
         self._limit = batch
         self._resume_at = clock.monotonic()  # no pass before
+        self._pace = Pace(linger_ms)
 
     def watermark(self) -> int:
         """Everything due before this has been fired: the oldest due that was not, or now."""
@@ -81,7 +85,8 @@ class TriggerService(Service):
         """Fire one batch, unless the gap after the last pass is not over."""
         if not self._allowed():
             return self.clock.now() + MAX_WAIT_MS
-        wait = self._resume_at - self.clock.monotonic()
+        started = self.clock.monotonic()
+        wait = max(self._resume_at - started, self._pace.wait(started))
         if wait > 0:
             return self.clock.now() + wait
         try:
@@ -95,7 +100,7 @@ class TriggerService(Service):
             return self._pause(BROKEN_MS)
         if held:
             return self._pause(BEHIND_MS)
-        return self._next(len(entries))
+        return self._next(len(entries), started)
 
     async def _fire(self, entries: Sequence[DueEntry]) -> bool:
         """Make them READY; True if some must stay because the store's clock is behind this one."""
@@ -142,14 +147,17 @@ class TriggerService(Service):
         self._resume_at = self.clock.monotonic() + pause_ms
         return self.clock.now() + pause_ms
 
-    def _next(self, fired: int) -> int | None:
+    def _next(self, fired: int, started: int) -> int | None:
         """When to look again: at once after a full batch, else when something is due."""
         now, due = self.clock.now(), self._wheel.next_due()
         if fired >= self._limit:
             return now
-        # Nothing found though something is due: the wheel is catching up.
-        if fired or (due is not None and due <= now):
-            self._pause(GAP_MS)
+        if fired:
+            self._pace.started(started, fired)
+        elif due is not None and due <= now:
+            self._pause(GAP_MS)  # nothing found though something is due: the wheel catches up
         if due is None:
             return None
-        return min(max(due, now + self._resume_at - self.clock.monotonic()), now + MAX_WAIT_MS)
+        monotonic = self.clock.monotonic()
+        wait = max(self._resume_at - monotonic, self._pace.wait(monotonic))
+        return min(max(due, now + wait), now + MAX_WAIT_MS)

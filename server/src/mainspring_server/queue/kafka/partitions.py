@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ...clock import Clock
 from ...domain.errors import Unavailable
+from ...domain.task import DEFAULT_PRIORITY, band_of
 from ...service import Service
 from ...store.port import ShardLease, ShardLeases
 from .buffer import Buffer, Partition
@@ -43,6 +44,9 @@ TOPICS_MS = 5_000
 
 STILL_MS = 1_000
 """An unread partition of another node that has not moved for so long stands still."""
+
+
+DEFAULT_BAND = band_of(DEFAULT_PRIORITY)
 
 
 @dataclass(slots=True)
@@ -141,8 +145,9 @@ class Partitions(Service):
     async def _balance(self, active: dict[str, Lane]) -> int:
         topics = await self._find(active)
         self._close_changed(topics)
-        credit = await self._leases.shard_leases(CREDIT_PREFIX)
-        taken = await self._leases.shard_leases(LANE_PREFIX)
+        found = await self._leases.shard_leases(CREDIT_PREFIX, LANE_PREFIX)
+        credit = [lease for lease in found if lease.name.startswith(CREDIT_PREFIX)]
+        taken = [lease for lease in found if lease.name.startswith(LANE_PREFIX)]
         plan = self._plan(active, topics, credit, taken)
         await self._give_up(plan.surplus)
         if plan.names:
@@ -161,12 +166,17 @@ class Partitions(Service):
         return self.clock.now() + (RETRY_MS if plan.hungry else RENEW_MS)
 
     async def _find(self, active: dict[str, Lane]) -> dict[str, tuple[Topic, LaneBand]]:
-        """The topics of the lanes. Missing ones are asked for each time, known ones now and then."""
+        """The topics of the lanes. Missing ones are asked for each time, known ones now and then.
+
+        The one that tasks of the default priority need is made here, ahead of the first of them:
+        it would wait for the topic's leaders, and then for this node to find it.
+        """
         pairs = {
             self._topics.name(lane, band): (lane, band) for lane in active for band in range(BANDS)
         }
         if not pairs:
             return {}
+        await self._topics.ensure([(lane, DEFAULT_BAND) for lane in active])
         now = self.clock.monotonic()
         fresh = now >= self._topics_at
         found = await self._topics.find(list(pairs), fresh=fresh)

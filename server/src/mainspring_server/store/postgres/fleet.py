@@ -59,7 +59,8 @@ FROM unnest($2::text[], $3::text[], $4::bigint[]) AS u(name, owner, term)
 WHERE l.name = u.name AND l.owner = u.owner AND l.term = u.term"""
 
 SHARD_LEASES = f"""WITH {NOW} SELECT name, owner, term, expires_at FROM shard_leases
-WHERE starts_with(name, $2) AND expires_at > {AT} ORDER BY name"""
+WHERE EXISTS (SELECT FROM unnest($2::text[]) AS p(prefix) WHERE starts_with(name, prefix))
+AND expires_at > {AT} ORDER BY name"""
 
 
 async def pause(door: Door, clock: int | None, lane: str, reason: str) -> None:
@@ -120,6 +121,6 @@ async def release(door: Door, clock: int | None, leases: Sequence[ShardLease]) -
         await door.rows(RELEASE, clock, *zip(*held, strict=True))
 
 
-async def shard_leases(door: Door, clock: int | None, prefix: str) -> list[ShardLease]:
+async def shard_leases(door: Door, clock: int | None, prefixes: Sequence[str]) -> list[ShardLease]:
     """The store's `shard_leases`."""
-    return [ShardLease(*row) for row in await door.rows(SHARD_LEASES, clock, prefix)]
+    return [ShardLease(*row) for row in await door.rows(SHARD_LEASES, clock, prefixes)]

@@ -54,7 +54,7 @@ _DUE_AT = 7
 _PAYLOAD = {"task_id": "uuid", "kind": "smallint", "body": "bytea", "metadata": "text"}
 _KEY = {"digest": "uuid", "key_task": "uuid", "expires_at": "bigint", "request_hash": "bytea"}
 
-COPY_FROM = 50
+COPY_FROM = 250
 """A batch of so many tasks is worth the round trips of COPY."""
 
 _DEFAULT = (DEFAULT_RETRY.initial_delay_ms, DEFAULT_RETRY.multiplier, DEFAULT_RETRY.max_delay_ms)

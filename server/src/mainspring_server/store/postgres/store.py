@@ -301,6 +301,6 @@ class PostgresStore:
         """See the port."""
         await fleet.release(self._work, self.clock_ms, leases)
 
-    async def shard_leases(self, prefix: str) -> list[ShardLease]:
+    async def shard_leases(self, *prefixes: str) -> list[ShardLease]:
         """See the port."""
-        return await fleet.shard_leases(self._work, self.clock_ms, prefix)
+        return await fleet.shard_leases(self._work, self.clock_ms, prefixes)

@@ -108,7 +108,7 @@ def release(db: sqlite3.Connection, now: int, leases: Sequence[ShardLease]) -> N
     db.executemany(_RELEASE, [(now, lease.name, lease.owner, lease.term) for lease in leases])
 
 
-def shard_leases(db: sqlite3.Connection, now: int, prefix: str) -> list[ShardLease]:
+def shard_leases(db: sqlite3.Connection, now: int, prefixes: tuple[str, ...]) -> list[ShardLease]:
     """See ShardLeases.shard_leases."""
-    statement = f"{_LEASES} WHERE expires_at > ? AND substr(name, 1, ?) = ? ORDER BY name"
-    return [ShardLease(*row) for row in db.execute(statement, (now, len(prefix), prefix))]
+    rows = db.execute(f"{_LEASES} WHERE expires_at > ? ORDER BY name", (now,))
+    return [ShardLease(*row) for row in rows if row[0].startswith(prefixes)]

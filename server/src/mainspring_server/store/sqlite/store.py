@@ -271,9 +271,9 @@ class SqliteStore:
         """See ShardLeases."""
         await self._write(lambda db, now: ownership.release(db, now, leases), len(leases))
 
-    async def shard_leases(self, prefix: str) -> list[ShardLease]:
+    async def shard_leases(self, *prefixes: str) -> list[ShardLease]:
         """See ShardLeases."""
-        return self._look_up(lambda db: ownership.shard_leases(db, self._clock.now(), prefix))
+        return self._look_up(lambda db: ownership.shard_leases(db, self._clock.now(), prefixes))
 
 
 class _Opened:
