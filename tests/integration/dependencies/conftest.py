@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -52,6 +52,16 @@ class Node(NamedTuple):
     fails: bool = False
 
 
+HOLDS: Mapping[Rule, Callable[[set[Status]], bool]] = {
+    Rule.ALL_SUCCEEDED: lambda ends: ends <= {Status.SUCCEEDED},
+    Rule.ALL_DONE: lambda _: True,
+    Rule.ANY_SUCCEEDED: lambda ends: Status.SUCCEEDED in ends,
+    Rule.ANY_FAILED: lambda ends: Status.FAILED in ends,
+    Rule.NONE_FAILED: lambda ends: Status.FAILED not in ends,
+}
+"""The reference: what each rule says of the ways in which all predecessors have ended."""
+
+
 def reference(nodes: Sequence[Node]) -> list[Status]:
     """How each must end; nodes come after their predecessors.
 
@@ -60,12 +70,18 @@ def reference(nodes: Sequence[Node]) -> list[Status]:
     """
     ends: list[Status] = []
     for node in nodes:
-        fate = evaluate(node.rule, Outcomes.of(ends[n] for n in node.after))
-        if node.after and fate is Fate.NEVER:
+        if node.after and not HOLDS[node.rule]({ends[n] for n in node.after}):
             ends.append(Status.CANCELLED)
         else:
             ends.append(Status.FAILED if node.fails else Status.SUCCEEDED)
     return ends
+
+
+def result_of(grant: Grant, *, fails: bool = False) -> WorkerResult:
+    """What the worker of an attempt reports."""
+    if fails:
+        return Failure(grant.task_id, grant.token, "boom", "E", retryable=False)
+    return Success(grant.task_id, grant.token, None)
 
 
 @dataclass
@@ -75,10 +91,12 @@ class Bench:
     store: Store
     clock: VirtualClock
     tick: Callable[[int], None]
+    batch: int = 1_000
 
     def __post_init__(self) -> None:
+        wheel: Any = DeafWheel()
         self.queue = ClaimedQueue(self.store)
-        self.engine = Engine(self.store, DeafWheel(), self.queue, self.clock)  # type: ignore[arg-type]
+        self.engine = Engine(self.store, wheel, self.queue, self.clock, self.batch)
         self.resolver = Resolver(self.engine, self.store, self.clock)
         self.sweep = SweepService(
             self.engine, self.store, self.clock, SweepSettings(hold_ms=0), lambda: None
@@ -139,26 +157,28 @@ class Bench:
             await self.sweep.run_once()
             await self.resolve()
 
-    async def statuses(self, ids: Iterable[bytes]) -> list[Status]:
+    async def rows(self, ids: Iterable[bytes]) -> list[Task]:
+        """As they stand; there must be one for each."""
         listed = list(ids)
-        found: list[Status] = []
+        found: list[Task] = []
         for start in range(0, len(listed), 1_000):
             rows = await self.store.load(listed[start : start + 1_000])
-            found += [row.status for row in rows if row is not None]
+            found += [row for row in rows if row is not None]
         assert len(found) == len(listed)
         return found
 
+    async def statuses(self, ids: Iterable[bytes]) -> list[Status]:
+        """The same, less of it."""
+        return [row.status for row in await self.rows(ids)]
+
     async def row(self, task_id: bytes) -> Task:
-        (row,) = await self.store.load([task_id])
-        assert row is not None
+        """One of them."""
+        (row,) = await self.rows([task_id])
         return row
 
     async def end(self, grant: Grant, *, fails: bool = False) -> None:
         """The worker reports."""
-        result: WorkerResult = Success(grant.task_id, grant.token, None)
-        if fails:
-            result = Failure(grant.task_id, grant.token, "boom", "E", retryable=False)
-        await self.engine.complete([result])
+        await self.engine.complete([result_of(grant, fails=fails)])
 
     async def run(
         self, nodes: Sequence[Node], ids: Sequence[bytes], chaos: random.Random | None = None
@@ -190,11 +210,7 @@ class Bench:
                     assert evaluate(node.rule, outcomes) is Fate.RUN, "it was started too early"
                 assert position[grant.task_id] not in ended, "it was started twice"
                 ended[position[grant.task_id]] = Status.FAILED if node.fails else Status.SUCCEEDED
-                results.append(
-                    Failure(grant.task_id, grant.token, "boom", "E", retryable=False)
-                    if node.fails
-                    else Success(grant.task_id, grant.token, None)
-                )
+                results.append(result_of(grant, fails=node.fails))
             await self.engine.complete(results)
             if chaos is not None and chaos.random() < 0.3:
                 self.crash()
@@ -210,43 +226,60 @@ class Bench:
         return False
 
 
+Opened = Callable[
+    [Path, pytest.FixtureRequest, int, int], AbstractAsyncContextManager[Sequence[Bench]]
+]
+
+
 @asynccontextmanager
-async def sqlite_bench(folder: Path, _request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def sqlite_nodes(
+    folder: Path, _request: pytest.FixtureRequest, count: int, batch: int
+) -> AsyncIterator[Sequence[Bench]]:
+    """Engines in one process, as the file has one writer."""
     clock = VirtualClock(SystemClock().now())
     store = SqliteStore(str(folder / "tasks.db"), clock)
     await store.open()
     try:
-        yield Bench(store, clock, clock.advance)
+        yield [Bench(store, clock, clock.advance, batch) for _ in range(count)]
     finally:
         await store.close()
 
 
 @asynccontextmanager
-async def postgres_bench(_folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def postgres_nodes(
+    _folder: Path, request: pytest.FixtureRequest, count: int, batch: int
+) -> AsyncIterator[Sequence[Bench]]:
+    """Engines with connections of their own to one database."""
     databases: Databases = request.getfixturevalue("databases")
-    async with databases.shared("contract_True") as url:
-        store = PostgresStore(url, ready_index=True)
-        await store.open()
-        now = await store.now()
-        clock = VirtualClock(now)
-        store.clock_ms = now
+    async with databases.shared("contract_True") as url, AsyncExitStack() as stack:
+        stores = [PostgresStore(url, ready_index=True) for _ in range(count)]
+        for store in stores:
+            await store.open()
+            stack.push_async_callback(store.close)
+        clock = VirtualClock(await stores[0].now())
 
         def tick(ms: int) -> None:
             clock.advance(ms)
-            store.clock_ms = clock.now()
+            for store in stores:
+                store.clock_ms = clock.now()
 
-        try:
-            yield Bench(store, clock, tick)
-        finally:
-            await store.close()
+        tick(0)
+        yield [Bench(store, clock, tick, batch) for store in stores]
 
 
-Opened = Callable[[Path, pytest.FixtureRequest], AbstractAsyncContextManager[Bench]]
-BACKENDS: dict[str, Opened] = {"sqlite": sqlite_bench, "postgres": postgres_bench}
+BACKENDS: dict[str, Opened] = {"sqlite": sqlite_nodes, "postgres": postgres_nodes}
 
 
 @pytest.fixture(params=sorted(BACKENDS))
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with BACKENDS[request.param](tmp_path, request) as opened:
+    """One node over each store."""
+    async with BACKENDS[request.param](tmp_path, request, 1, 1_000) as (opened,):
         await opened.sweep.open(range(64))
+        yield opened
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Sequence[Bench]]:
+    """Two nodes over each store, whose small batches meet often."""
+    async with BACKENDS[request.param](tmp_path, request, 2, 8) as opened:
         yield opened
