@@ -62,6 +62,7 @@ class Api:
     scheduler: Any
     admin: Any
     worker: Any
+    address: str
 
     async def submit(self, task_type: str = "resize", **fields: Any) -> str:
         """Submit a task, at once unless a schedule is given; its id."""
@@ -147,6 +148,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
             scheduler_service_pb2_grpc.SchedulerServiceStub(channel),
             admin_service_pb2_grpc.AdminServiceStub(channel),
             worker_service_pb2_grpc.WorkerServiceStub(channel),
+            f"127.0.0.1:{server.port}",
         )
     await watcher.stop()
     await server.stop(0)

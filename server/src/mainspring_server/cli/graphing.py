@@ -11,11 +11,10 @@ import typer
 
 from .exits import CliError, ExitCode
 from .options import JsonOption, ServerOption, shared
-from .output import clean, console, message_document, print_json, style_of
+from .output import clean, message_document, print_json, print_tree, style_of
 
 if TYPE_CHECKING:
     from rich.text import Text
-    from rich.tree import Tree
 
     from mainspring.v1.task_pb2 import Task
 
@@ -26,6 +25,7 @@ DEEPEST = 12
 """What lies deeper is drawn beside its predecessor, which its line names: a chain stays readable."""
 SHOWN = 10
 """So many tasks without dependents of one parent and one status; the rest is a number."""
+_USUAL = ("UNSPECIFIED", "ALL_SUCCEEDED")
 LINE_CHARS = 160
 """The most of an error or a reason."""
 
@@ -39,6 +39,7 @@ class Node:
     level: int = 0
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
+    waited_for: bool = False
 
     @property
     def name(self) -> str:
@@ -139,7 +140,9 @@ def arrange(tasks: Sequence[Task]) -> list[Node]:
         if not before:
             roots.append(node)
             continue
-        above = max(before, key=lambda other: other.depth)
+        for other in before:
+            other.waited_for = True
+        above = max(reversed(before), key=lambda other: other.depth)
         node.depth = above.depth + 1
         place = above if above.level < DEEPEST else above.parent
         assert place is not None  # DEEPEST is not 0
@@ -171,35 +174,31 @@ def _in_order(nodes: Mapping[str, Node]) -> Iterator[Node]:
 
 
 def _draw(tasks: Sequence[Task], limit: int) -> None:
+    from rich.text import Text
     from rich.tree import Tree
 
     names = {task.task_id: task.local_ref or task.task_type for task in tasks}
     tree = Tree(_title(tasks))
     level = [(tree, arrange(tasks))]
     for branch, nodes in level:  # grows
-        for node in _branches(branch, nodes, limit):
-            below = branch.add(_line(node, names))
-            level.append((below, node.children))
-    console().print(tree)
+        shown, left_out = _choose(nodes, limit)
+        level += [(branch.add(_line(node, names)), node.children) for node in shown]
+        for status, count in left_out.items():
+            branch.add(Text.assemble(f"… and {count} more ", _coloured(status)))
+    print_tree(tree)
 
 
-def _branches(branch: Tree, nodes: Sequence[Node], limit: int) -> list[Node]:
-    """Those to be drawn; of leaves that are alike only some, and a line that counts the rest."""
-    from rich.text import Text
-
+def _choose(nodes: Sequence[Node], limit: int) -> tuple[list[Node], dict[int, int]]:
+    """Those to be drawn; and how many are not, by status, of tasks that nobody waits for."""
     shown: list[Node] = []
-    leaves: Counter[int] = Counter()
+    alike: Counter[int] = Counter()
     for node in nodes:
-        if not node.children:
-            leaves[node.task.status] += 1
-            if leaves[node.task.status] > limit:
+        if not node.waited_for:
+            alike[node.task.status] += 1
+            if alike[node.task.status] > limit:
                 continue
         shown.append(node)
-    for status, count in sorted(leaves.items()):
-        if count > limit:
-            text = Text.assemble(f"… and {count - limit} more ", _coloured(status))
-            branch.add(text)
-    return shown
+    return shown, {status: n - limit for status, n in sorted(alike.items()) if n > limit}
 
 
 def _title(tasks: Sequence[Task]) -> Text:
@@ -235,16 +234,17 @@ def _line(node: Node, names: Mapping[str, str]) -> Text:
 
 def _waits(node: Node, names: Mapping[str, str]) -> str:
     """Its rule, if it is not the usual one, and the predecessors that it is not drawn below."""
-    from mainspring.v1.task_pb2 import DEPENDENCY_RULE_ALL_SUCCEEDED, DependencyRule
+    from mainspring.v1.task_pb2 import DependencyRule
 
     waits = node.task.dependencies
     drawn = node.parent.task.task_id if node.parent else ""
     others = [names.get(i, i) for i in waits.task_ids if i != drawn]
     parts = []
-    if waits.task_ids and waits.rule != DEPENDENCY_RULE_ALL_SUCCEEDED:
-        known = waits.rule in DependencyRule.values()
-        name = DependencyRule.Name(waits.rule) if known else str(waits.rule)
-        parts.append(name.removeprefix("DEPENDENCY_RULE_"))
+    known = waits.rule in DependencyRule.values()
+    rule = DependencyRule.Name(waits.rule) if known else str(waits.rule)
+    rule = rule.removeprefix("DEPENDENCY_RULE_")
+    if rule not in _USUAL:
+        parts.append(rule)
     if others:
         more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
         word = "also after" if len(others) < len(waits.task_ids) else "after"

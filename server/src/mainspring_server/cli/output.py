@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.tree import Tree
 
 Row = Sequence[str]
+
+PIPE_WIDTH = 10_000
+"""Columns of what is drawn where there is no terminal."""
 
 _STYLES = {
     "CREATED": "bright_black",
@@ -119,6 +123,14 @@ def _print_rich_table(columns: Sequence[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     console().print(table)
+
+
+def print_tree(tree: Tree) -> None:
+    """A tree; in a pipe nothing of it is cut."""
+    out = console()
+    if not for_people():
+        out.width = PIPE_WIDTH
+    out.print(tree, soft_wrap=False)
 
 
 def print_fields(fields: Mapping[str, str]) -> None:
