@@ -17,7 +17,7 @@ from .processes import ROOT, BenchError
 from .report import machine, versions
 from .site import RUNGS
 
-WORKLOADS = ("latency", "drain", "delayed", "herd", "economy")
+WORKLOADS = ("latency", "drain", "delayed", "herd", "economy", "graph")
 RESULTS = ROOT / "bench" / "results"
 
 
@@ -78,8 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=int, help="tasks at a time of a worker process")
     parser.add_argument("--workers", type=int, default=1, help="worker processes")
     parser.add_argument("--processes", type=int, default=1, help="server processes (postgres)")
-    parser.add_argument("--rate", type=float, help="tasks a second (latency, economy)")
-    parser.add_argument("--seconds", type=float, help="how long (latency, economy)")
+    parser.add_argument(
+        "--rate", type=float, help="tasks a second (latency, economy), pairs (graph)"
+    )
+    parser.add_argument("--seconds", type=float, help="how long (latency, economy, graph)")
     parser.add_argument("--peer-tasks", type=int, help="tasks for huey; 0 leaves it out")
     parser.add_argument("--repeats", type=int, default=1, help="how often; the middle is shown")
     return parser

@@ -68,6 +68,15 @@ def test_due_tasks_are_never_early(workload: str, spread_s: float) -> None:
     assert 0 <= result["late_ms_p50"] <= result["late_ms_p99"] <= result["late_ms_max"]
 
 
+def test_graphs_run_edge_by_edge_and_in_pairs() -> None:
+    result = measured("graph", "--tasks", "200", "--rate", "50", "--seconds", "0.2")
+
+    assert result["tasks"] == 200
+    assert result["edges"] == 540
+    assert result["edges_per_s"] > 0
+    assert 0 < result["ms_p50"] <= result["ms_p99"] <= result["ms_max"]
+
+
 def test_repeats_show_the_run_in_the_middle_and_all_figures() -> None:
     result = measured(
         "latency", "--tasks", "3", "--rate", "50", "--peer-tasks", "0", "--repeats", "3"

@@ -153,5 +153,6 @@ def _defaults() -> dict[str, Any]:
     }
     # Empty is "none given"; what is None would be looked up.
     found |= {"wheel": "", "queue": "", "hold_ms": LEASE_MS}
-    found |= {"listen": "127.0.0.1:0", "drain_ms": 0}
+    # Where the clock stands still, a batch that lingered would never go out.
+    found |= {"listen": "127.0.0.1:0", "drain_ms": 0, "linger_ms": 0}
     return found | {"lease_ms": LEASE_MS, "first_lease_ms": FIRST_LEASE_MS}

@@ -16,6 +16,7 @@ from mainspring_server.domain.task import (
     PayloadKind,
     Status,
     Task,
+    Waits,
 )
 from mainspring_server.store.port import (
     All,
@@ -245,8 +246,9 @@ async def test_purge_deletes_what_is_over(store: Store, kit: Anything, advance: 
         over.append(grant.task_id)
     alive = [await kit.inserted(), await kit.inserted(due_in=99_000_000), await kit.running()]
     unresolved = await kit.running()
+    child = await kit.new(status=Status.CREATED, waits=Waits((unresolved.task_id,)))
+    await store.insert_graph([child])
     await store.succeed([Success(unresolved.task_id, unresolved.token, None)])
-    await store.defer([(unresolved.task_id, unresolved.token + 1, await store.now())])
     bound = await store.now() + 1_000
     advance(100_000)
     late = await kit.running()
@@ -255,7 +257,7 @@ async def test_purge_deletes_what_is_over(store: Store, kit: Anything, advance: 
     assert await store.purge(bound, 3) == 2
     assert await store.purge(bound, 3) == 0
     assert await store.load(over, payload=True) == [None] * 5
-    for kept in (*alive, unresolved, late):
+    for kept in (*alive, unresolved, child, late):
         assert (await kit.stored(kept.task_id)).task_id == kept.task_id
 
 

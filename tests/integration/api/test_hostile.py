@@ -82,6 +82,12 @@ async def test_a_clock_that_is_none_ends_the_stream(api: Api, clock: dict[str, i
     assert found[:3] == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", "monotonic_time")
 
 
+async def test_a_beat_for_no_lease_is_answered(api: Api) -> None:
+    beat = frame(heartbeat={})
+    beat.heartbeat.SetInParent()
+    assert await said(api, hello(), beat) == ["welcome", "replies"]
+
+
 async def test_a_result_that_cannot_be_stored_is_answered_as_invalid(api: Api) -> None:
     results = {"results": [{"task_id": ID, "lease_token": 1}]}
     answers = [a async for a in api.worker.Lease(iter([hello(), frame(results=results)]))]

@@ -149,6 +149,7 @@ class Bench:
     def crash(self) -> None:
         """What the node still had to tell is lost."""
         self.resolver._ended.clear()
+        self.resolver._begun.clear()
 
     async def pass_time(self, ms: int) -> None:
         """Time passes with a sweep a second, as it does."""

@@ -10,9 +10,11 @@ import pytest
 from mainspring_server.domain.graph import PUBLISHED
 from mainspring_server.domain.task import Rule, Status
 from mainspring_server.ids import text_of
+from mainspring_server.resolve.service import PAGE
 
 from .conftest import Bench, Node, reference
 
+CHAIN_RUNS = int(os.environ.get("MAINSPRING_TEST_CHAIN_RUNS", "200"))
 FAN_OUT = int(os.environ.get("MAINSPRING_TEST_FAN_OUT", "10000"))
 FAN_IN = int(os.environ.get("MAINSPRING_TEST_FAN_IN", "5000"))
 RANDOM_NODES = int(os.environ.get("MAINSPRING_TEST_GRAPH_NODES", "2000"))
@@ -20,19 +22,16 @@ RANDOM_NODES = int(os.environ.get("MAINSPRING_TEST_GRAPH_NODES", "2000"))
 pytestmark = pytest.mark.timeout(600)
 
 
-async def test_a_chain_of_1000_whose_first_task_fails(bench: Bench) -> None:
-    nodes = [Node(fails=True), *(Node((n,)) for n in range(999))]
+async def test_a_chain_of_1000_runs_up_to_the_task_that_fails(bench: Bench) -> None:
+    nodes = [Node((n - 1,) if n else (), fails=n == CHAIN_RUNS) for n in range(1_000)]
     ids = await bench.submit(nodes)
     await bench.run(nodes, ids)
-    rows = await bench.store.load(ids)
-    assert [row and row.status for row in rows] == reference(nodes)
-    assert rows[0] is not None
-    assert rows[0].status is Status.FAILED
-    for n, row in enumerate(rows[1:]):
-        assert row is not None
-        assert row.status is Status.CANCELLED
-        how = "failed" if n == 0 else "was cancelled"
-        assert (row.status_reason or "").endswith(f"predecessor {text_of(ids[n])} {how}")
+    rows = await bench.rows(ids)
+    assert [row.status for row in rows] == reference(nodes)
+    for n in range(CHAIN_RUNS + 1, 1_000):
+        how = "failed" if n == CHAIN_RUNS + 1 else "was cancelled"
+        reason = rows[n].status_reason or ""
+        assert reason.endswith(f"predecessor {text_of(ids[n - 1])} {how}")
     await check_quiet(bench, ids)
 
 
@@ -51,6 +50,23 @@ async def test_fan_out(bench: Bench) -> None:
     await bench.run(nodes, ids)
     assert set(await bench.statuses(ids)) == {Status.SUCCEEDED}
     await check_quiet(bench, ids)
+
+
+async def test_a_wide_fan_keeps_nobody_waiting(bench: Bench) -> None:
+    nodes = [Node(), *(Node((0,)) for _ in range(3 * PAGE)), Node(), Node((3 * PAGE + 1,))]
+    ids = await bench.submit(nodes)
+    children = ids[1 : 3 * PAGE + 1]
+    grants = {grant.task_id: grant for grant in await bench.claim()}
+    await bench.end(grants[ids[0]])
+    await bench.resolver.run_once()
+    await bench.end(grants[ids[-2]])
+    await bench.resolver.run_once()
+    await bench.resolver.run_once()
+    assert (await bench.row(ids[-1])).status is Status.READY
+    assert (await bench.statuses(children)).count(Status.READY) == 2 * PAGE
+    await bench.resolve()
+    assert set(await bench.statuses(children)) == {Status.READY}
+    assert (await bench.row(ids[0])).next_check_at is None
 
 
 async def test_fan_in(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,27 @@ def test_truth_table(statuses: tuple[Status, Status], fates: tuple[Fate, ...]) -
     for order in (statuses, statuses[::-1]):
         found = tuple(evaluate(rule, Outcomes.of(order)) for rule in PUBLISHED)
         assert found == fates
+
+
+PAGE = Path(__file__).parents[3] / "docs/reference/dependencies.md"
+WORDS = {R: "runs", N: "cancelled", T: "waits"}
+
+
+@pytest.mark.parametrize(("head", "waiting"), [("Ended as", 0), ("Ended so far", 1)])
+def test_the_truth_table_on_the_page_is_complete_and_true(head: str, waiting: int) -> None:
+    rules = " | ".join(f"`{rule.name}`" for rule in PUBLISHED)
+    _, found, rest = PAGE.read_text("utf-8").partition(f"| {head}")
+    assert found
+    first, _, *lines = rest.partition("\n\n")[0].splitlines()
+    assert first.endswith(f" | {rules} |")
+    expected = []
+    for count in range(1 - waiting, 4):
+        for ends in itertools.combinations((S, F, C), count):
+            name = ", ".join(end.name.lower() for end in ends) or "none yet"
+            outcomes = Outcomes.of([*ends, *[None] * waiting])
+            fates = (WORDS[evaluate(rule, outcomes)] for rule in PUBLISHED)
+            expected.append(f"| {name} | {' | '.join(fates)} |")
+    assert lines == expected
 
 
 outcomes = st.lists(st.sampled_from([S, F, C, W, None]), min_size=1, max_size=6)

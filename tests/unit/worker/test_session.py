@@ -1,7 +1,7 @@
 """The protocol without threads, sockets or clocks."""
 
 from mainspring.v1 import lease_pb2
-from mainspring.v1.lease_stream_pb2 import LeaseResponse
+from mainspring.v1.lease_stream_pb2 import LeaseResponse, Replies
 from mainspring_worker.held import HAND_BACK
 from mainspring_worker.outbox import MAX_ITEMS
 from mainspring_worker.outcomes import Failed, StopReason, Succeeded
@@ -27,7 +27,17 @@ def test_frames_come_in_order_and_acks_are_one_per_grant() -> None:
     assert kinds(session, 100.1) == ["ack", "ack", "results", "credits"]
     assert kinds(session, 100.2) == []
     assert kinds(session, 101.2) == []
-    assert kinds(session, 115.2) == ["credits"]
+    assert kinds(session, 115.2) == ["heartbeat"]
+
+
+def test_an_idle_worker_learns_that_its_server_is_gone() -> None:
+    session = open_session()
+    assert kinds(session, 100) == ["credits"]
+    assert kinds(session, 115.1) == ["heartbeat"]
+    assert not session.unanswered(115.1 + session.terms.patience)
+    assert session.unanswered(115.2 + session.terms.patience)
+    session.receive(LeaseResponse(replies=Replies()), 146)
+    assert not session.unanswered(200)
 
 
 def test_a_grant_past_its_lease_is_dropped_unacknowledged() -> None:

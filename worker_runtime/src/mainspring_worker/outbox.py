@@ -78,8 +78,9 @@ class Outbox:
     ) -> LeaseRequest | None:
         """Write the next frame, or None if there is nothing to say.
 
-        An unchanged credit is said again after `idle_interval`: its only content is then the
-        worker's clock, which the next grant echoes. None: say no credit at all.
+        After `idle_interval` without a frame it is a beat for no lease, which the server answers:
+        so a worker that has nothing to do learns that its server is gone, and the next grant
+        echoes a fresh clock. Credit None: say no credit at all.
         """
         frame = LeaseRequest()
         clock = _stamp(frame, now)
@@ -92,11 +93,14 @@ class Outbox:
         elif self.beats:
             self._write_beats(frame, now, clock)
         elif not self._write_endings(frame):
-            if credit is None or (
-                credit == self._credit_sent and now - self._written < idle_interval
-            ):
+            if credit is None:
                 return None
-            frame.credits.max_leases = self._credit_sent = credit
+            if credit != self._credit_sent:
+                frame.credits.max_leases = self._credit_sent = credit
+            elif now - self._written >= idle_interval:
+                frame.heartbeat.SetInParent()
+            else:
+                return None
         if self.asked is None and frame.WhichOneof("frame") in _ANSWERED:
             self.asked = now
         self._written = now

@@ -3,7 +3,8 @@
 A task is copied once; the same call again answers the same copies. Whoever waited for it and was
 cancelled by its rule is copied along with new edges: to the copies, to the last copy of what was
 retried before, and to what still stands. A dependent that another failed predecessor holds down is
-left for that one's Retry.
+left for that one's Retry. Two that run at the same time would each leave it to the other: so each
+looks again once its copies are stored, when the second of them sees both.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..domain.task import (
 )
 from ..engine import Engine
 from ..ids import mint, text_of
-from ..store.port import Field, ListQuery, Store
+from ..store.port import Field, ListQuery, Store, TaskStore
 from .convert import unknown_task
 from .dependencies import wait_for
 from .submit import key_digest
@@ -36,6 +37,9 @@ from .taken_down import Plan, find_copies, plan_copies
 RETRIABLE = (Status.FAILED, Status.CANCELLED)
 ROUNDS = 4
 PART = 100
+
+Pairs = list[tuple[bytes | None, bytes]]
+"""Ids of originals and of their copies."""
 
 
 async def retry(
@@ -56,22 +60,38 @@ async def retry(
                 "allowed": "FAILED CANCELLED",
             },
         )
+    made = False
     for _ in range(ROUNDS):
         earlier = (await find_copies(store, namespace, [task_id])).get(task_id)
-        if earlier is not None:
-            return _response(await _same_graph(store, earlier), existing=True)
-        plan = await plan_copies(store, row, limits)
-        tasks = await _copies(store, plan, engine.clock.now(), limits)
         try:
-            answers = await engine.submit_graph(tasks)
+            if earlier is None:
+                plan = await plan_copies(store, row, limits)
+                graph_id, found = await _submit(engine, plan, limits)
+                made = True
+            else:
+                graph_id, found = earlier.graph_id, await _same_graph(store, earlier)
+            plan = await plan_copies(store, row, limits, copied=True)
+            if plan.rows:
+                found += (await _submit(engine, plan, limits, graph_id))[1]
         except AlreadyExists:
-            continue  # a Retry of another task copied one of these meanwhile: look again
-        pairs = zip(tasks, answers, strict=True)
-        existing = answers[0].state is not InsertState.INSERTED
-        return _response(
-            ((task.retry_of, answer.task_id) for task, answer in pairs), existing=existing
-        )
+            continue  # another Retry copied one of these meanwhile: look again
+        return _response(found, existing=not made)
     raise Unavailable("STORE_UNAVAILABLE", "other calls retry parts of the same graph; try again")
+
+
+async def _submit(
+    engine: Engine, plan: Plan, limits: Limits, graph_id: bytes | None = None
+) -> tuple[bytes | None, Pairs]:
+    """Store the copies of a plan, in the graph of earlier ones if there is one; what is whose copy.
+
+    Raises AlreadyExists if one of them has a copy that the plan did not know.
+    """
+    tasks = await _copies(engine.store, plan, engine.clock.now(), limits, graph_id)
+    answers = await engine.submit_graph(tasks)
+    if answers[0].state is not InsertState.INSERTED:
+        raise AlreadyExists("IDEMPOTENCY_KEY_REUSED", "all of them were copied meanwhile")
+    pairs = [(task.retry_of, task.task_id) for task in tasks]
+    return tasks[0].graph_id, pairs
 
 
 def _response(
@@ -81,11 +101,11 @@ def _response(
     return task_requests_pb2.RetryResponse(new_task_ids=found, existing=existing)
 
 
-async def _same_graph(store: Store, copy: Task) -> list[tuple[bytes | None, bytes]]:
+async def _same_graph(store: Store, copy: Task) -> Pairs:
     """A copy and those that were made with it: they are a graph of their own."""
     if copy.graph_id is None:
         return [(copy.retry_of, copy.task_id)]
-    found: list[tuple[bytes | None, bytes]] = []
+    found: Pairs = []
     after: tuple[int, bytes] | None = None
     where = Field("graph_id", "=", copy.graph_id)
     while True:
@@ -98,11 +118,14 @@ async def _same_graph(store: Store, copy: Task) -> list[tuple[bytes | None, byte
         after = rows[-1].created_at, rows[-1].task_id
 
 
-async def _copies(store: Store, plan: Plan, now: int, limits: Limits) -> list[NewTask]:
+async def _copies(
+    store: TaskStore, plan: Plan, now: int, limits: Limits, graph_id: bytes | None
+) -> list[NewTask]:
     """The new tasks, the retried one first, with the payloads of the old."""
-    graph, ids = mint(now, 1)[0], sorted(mint(now, len(plan.rows)))
+    ids = sorted(mint(now, len(plan.rows)))
     new = {row.task_id: copy for row, copy in zip(plan.rows, ids, strict=True)}
-    graph_id = graph if len(plan.rows) > 1 or plan.rows[0].graph_id else None
+    if graph_id is None and (plan.rows[0].graph_id or plan.rows[0].has_dependents):
+        graph_id = mint(now, 1)[0]
     found: list[NewTask] = []
     size = 0
     for start in range(0, len(plan.rows), PART):
@@ -132,7 +155,7 @@ def _waits(plan: Plan, row: Task, new: dict[bytes, bytes]) -> Waits | None:
     if row.rule is None:
         return None
     left = tuple(plan.waits_for(row, new))
-    again = row.task_id == plan.rows[0].task_id
+    again = row.task_id == plan.root
     return Waits(left, row.rule, 0 if again else row.delay_after_ms) if left else None
 
 

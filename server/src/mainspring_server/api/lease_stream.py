@@ -197,7 +197,10 @@ class LeaseStream:
                 self._start(self._beat(session, late))
         elif kind == "heartbeat":
             found = beats(frame.heartbeat.leases, self._leases.lease_ms, self._limits)
-            self._start(self._beat(session, found))
+            if found:
+                self._start(self._beat(session, found))
+            else:
+                session.send(ReplyFrame(echo=session.echo(self._clock.monotonic())))
         elif kind == "credits":
             session.credits = max(0, min(frame.credits.max_leases, MAX_SLOTS))
             self._dispatcher.credit_changed(session)

@@ -23,7 +23,8 @@ CAPABILITIES = (
     *("Explain", "Reschedule", "Retry", "Lease", "Poll", "Heartbeat", "Complete"),
     *("ListQueues", "PauseQueue", "ResumeQueue", "ListWorkers", "GetServerInfo"),
     *("Submit.schedule.immediate", "Submit.schedule.due_time", "Submit.schedule.delay"),
-    *("Submit.dependencies", "SubmitBatch.atomic"),
+    *("Submit.schedule.cron", "Pause", "Resume", "Trigger", "Backfill", "Update", "Preview"),
+    *("Submit.dependencies", "SubmitBatch.atomic", "SubmitBatch.cron"),
 )
 
 

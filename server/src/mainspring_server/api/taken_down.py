@@ -23,10 +23,12 @@ GRAPHS = 10
 class Plan:
     """What a Retry copies.
 
-    `rows` begins with the task itself; `predecessors` are those of each row. `latest` leads from a
-    predecessor that was retried before to its last copy, `existing` has those still stored.
+    `rows` begins with `root`, the task itself, unless that is copied already; `predecessors` are
+    those of each row. `latest` leads from a predecessor that was retried before to its last copy,
+    `existing` has those still stored.
     """
 
+    root: bytes
     rows: list[Task]
     predecessors: dict[bytes, list[bytes]]
     latest: dict[bytes, bytes]
@@ -59,18 +61,26 @@ async def find_copies(store: Store, namespace: str, ids: Sequence[bytes]) -> dic
     return found
 
 
-async def plan_copies(store: Store, root: Task, limits: Limits) -> Plan:
-    """The task, and all that its end took down and that could run after its copy."""
+async def plan_copies(store: Store, root: Task, limits: Limits, *, copied: bool = False) -> Plan:
+    """The task, and all that its end took down and that could run after its copy.
+
+    With `copied` only those: the task has a copy, and they are to wait for that.
+    """
     taken, edges = await _taken_down(store, root, GRAPHS * limits.batch_requests)
+    if copied:
+        del taken[root.task_id]
     named = {edge.predecessor for row in edges.values() for edge in row}
-    latest = await _latest(store, root.namespace, sorted(named - set(taken)))
-    _prune(taken, edges, latest, root.task_id)
-    wanted = named | {row.task_id for row in latest.values()}
+    others = sorted(named - set(taken))
+    latest = await _latest(store, root.namespace, others)
+    stands = {row.task_id: row.status for row in (*taken.values(), *latest.values())}
+    stands |= await _statuses(store, root.namespace, others)
+    _prune(taken, edges, latest, stands, root.task_id)
     return Plan(
+        root=root.task_id,
         rows=list(taken.values()),
         predecessors={i: [edge.predecessor for edge in edges.get(i, ())] for i in taken},
         latest={origin: row.task_id for origin, row in latest.items()},
-        existing=await _existing(store, root.namespace, sorted(wanted - set(taken))),
+        existing=set(stands),
     )
 
 
@@ -159,13 +169,14 @@ def _prune(
     taken: dict[bytes, Task],
     edges: dict[bytes, list[Edge]],
     latest: dict[bytes, Task],
+    stands: dict[bytes, Status],
     root: bytes,
 ) -> None:
     """Leave out whom something else holds down, and then whom that leaves without a chance."""
     while True:
         hopeless = []
         for task_id, row in taken.items():
-            statuses = [_status(edge, taken, latest) for edge in edges.get(task_id, ())]
+            statuses = [_status(edge, taken, latest, stands) for edge in edges.get(task_id, ())]
             fate = evaluate(row.rule or Rule.ALL_SUCCEEDED, Outcomes.of(statuses))
             if task_id != root and fate is Fate.NEVER:
                 hopeless.append(task_id)
@@ -175,18 +186,23 @@ def _prune(
             del taken[task_id]
 
 
-def _status(edge: Edge, taken: dict[bytes, Task], latest: dict[bytes, Task]) -> Status | None:
+def _status(
+    edge: Edge, taken: dict[bytes, Task], latest: dict[bytes, Task], stands: dict[bytes, Status]
+) -> Status | None:
     """How a predecessor will stand after the Retry; None if it is still to run."""
     copy = latest.get(edge.predecessor)
     if edge.predecessor in taken or (copy is not None and copy.task_id in taken):
         return None
-    return edge.outcome if copy is None else copy.status
+    if copy is not None:
+        return copy.status
+    # What ended after its dependent has left no outcome in the edge.
+    return edge.outcome or stands.get(edge.predecessor)
 
 
-async def _existing(store: Store, namespace: str, ids: Sequence[bytes]) -> set[bytes]:
-    """Those that retention has left."""
-    found: set[bytes] = set()
+async def _statuses(store: Store, namespace: str, ids: Sequence[bytes]) -> dict[bytes, Status]:
+    """Of those that retention has left."""
+    found: dict[bytes, Status] = {}
     for start in range(0, len(ids), PART):
         rows = await store.load(ids[start : start + PART], namespace=namespace)
-        found |= {row.task_id for row in rows if row is not None}
+        found |= {row.task_id: row.status for row in rows if row is not None}
     return found

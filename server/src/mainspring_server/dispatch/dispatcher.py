@@ -146,7 +146,8 @@ class Dispatcher(Service):
         """Claim once for all credit there is; again at once while claims come back full."""
         if self.draining:
             return None
-        if self._serves_other:  # once for all that came since the last pass
+        hurried = self._serves_other  # a new session, maybe a Poll that does not wait
+        if hurried:  # once for all that came since the last pass
             self.tell_served()
         now = self.clock.now()
         if now >= self._recheck_at:
@@ -154,7 +155,7 @@ class Dispatcher(Service):
             self._hot.update(self._served)
         read_at = self.clock.monotonic()
         wait = self._pace.wait(read_at)
-        if wait:
+        if wait and not hurried:
             return now + wait
         asks = self._asks()
         if not asks:

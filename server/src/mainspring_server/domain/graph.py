@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from .task import Rule, Status
 
-
 PUBLISHED = tuple(rule for rule in Rule if rule is not Rule.ALL_DONE_IN_TIME)
 """The rules that a caller can choose, in the order of the published truth table."""
 

@@ -291,14 +291,16 @@ Global___Ack: _TypeAlias = Ack  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """Signs of life."""
+    """Signs of life. Answered by Replies, also when it holds no lease: so an idle worker learns that its
+    server is gone.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[_lease_pb2.LeaseBeat]:
-        """The leases. Required."""
+        """The leases. Optional, at most 1,000."""
 
     def __init__(
         self,
