@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from mainspring_server.store.port import PausedQueue, ShardLease, Store, WorkerRow
+from mainspring_server.store.port import DEAD_LEASE_MS, PausedQueue, ShardLease, Store, WorkerRow
 
 MINUTE = 60_000
 
@@ -114,6 +114,19 @@ async def test_released_lease_is_free_at_once(store: Store) -> None:
     assert [row.owner for row in await store.shard_leases("shard/")] == ["two"]
 
 
+async def test_leases_of_the_dead_are_forgotten(store: Store, advance: Any) -> None:
+    (first,) = await store.acquire(["trigger/gone"], "gone", 3_000)
+    advance(3_000 + DEAD_LEASE_MS)
+    await store.acquire(["shard/0"], "one", 3_000)
+    await store.purge(0, 10)
+    (again,) = await store.acquire(["trigger/gone"], "back", 3_000)
+    assert (first.term, again.term) == (1, 2)  # not a moment too soon
+    advance(3_001 + DEAD_LEASE_MS)
+    await store.purge(0, 10)
+    (anew,) = await store.acquire(["trigger/gone"], "back", 3_000)
+    assert anew.term == 1
+
+
 async def test_leases_by_prefix(store: Store, advance: Any) -> None:
     await store.acquire(["shard/0", "shard/1", "lane/a", "shard_0"], "one", 3_000)
     await store.acquire(["shard/2"], "two", 9_000)
@@ -126,6 +139,10 @@ async def test_leases_by_prefix(store: Store, advance: Any) -> None:
     advance(3_000)
     assert [lease.name for lease in await store.shard_leases("shard/")] == ["shard/2"]
     assert len(await store.shard_leases("")) == 1
+    await store.acquire(["lane/b"], "one", 3_000)
+    found = await store.shard_leases("lane/", "shard/")
+    assert [lease.name for lease in found] == ["lane/b", "shard/2"]
+    assert await store.shard_leases() == []
 
 
 async def test_contenders_for_a_lease_get_one_owner(store: Store) -> None:

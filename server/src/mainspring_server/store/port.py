@@ -332,7 +332,10 @@ class TaskQueries(Protocol):
         """Lanes with live tasks, by name."""
 
     async def purge(self, completed_before: int, limit: int) -> int:
-        """Delete terminal tasks with nothing left to do (retention); expired idempotency keys too."""
+        """Delete terminal tasks with nothing left to do (retention); answers how many.
+
+        Along with them go expired idempotency keys and leases of nodes and lanes long gone.
+        """
 
 
 class QueueStore(Protocol):
@@ -352,6 +355,10 @@ class QueueStore(Protocol):
 
     async def workers(self, namespace: str) -> list[WorkerRow]:
         """Those seen within the last minute."""
+
+
+DEAD_LEASE_MS = 86_400_000
+"""A lease that expired so long ago is forgotten by `purge`, its term too: nobody acts on that any more."""
 
 
 class ShardLeases(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..port import DEAD_LEASE_MS
 from .partitions import Partition, first_id, partitions, retire_partitions
 from .pool import Door, Session
 from .rows import STATEMENT_CLOCK
@@ -28,6 +29,9 @@ PURGE_KEYS = f"""DELETE FROM idempotency_keys k USING (
     ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) old
 WHERE k.digest = old.digest"""
 
+PURGE_LEASES = f"""DELETE FROM shard_leases
+WHERE expires_at < coalesce($1::bigint, {STATEMENT_CLOCK}) - {DEAD_LEASE_MS}"""
+
 
 async def purge(
     door: Door, clock: int | None, completed_before: int, limit: int, *, every_row: bool
@@ -39,6 +43,7 @@ async def purge(
     """
     await retire_partitions(door, completed_before)
     await door.rows(PURGE_KEYS, clock, limit)
+    await door.rows(PURGE_LEASES, clock)
 
     async def work(session: Session) -> int:
         below = completed_before if every_row else _carried_end(await partitions(session))

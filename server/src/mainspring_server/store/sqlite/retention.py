@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from ..port import DEAD_LEASE_MS
+
 # A task ends after it was created, so the oldest come first from the index,
 # and what is younger than the bound is never looked at.
 _OVER = (
@@ -17,6 +19,9 @@ _EXPIRED_KEYS = (
 )
 
 
+_DEAD_LEASES = "DELETE FROM shard_leases WHERE expires_at < ?"
+
+
 def purge(db: sqlite3.Connection, now: int, completed_before: int, limit: int) -> int:
     """See TaskQueries.purge; the number of deleted tasks."""
     over = db.execute(_OVER, (completed_before, limit)).fetchall()
@@ -28,4 +33,5 @@ def purge(db: sqlite3.Connection, now: int, completed_before: int, limit: int) -
     db.executemany(edges, [(id_,) for _, id_ in over])
     db.executemany("DELETE FROM tasks WHERE seq = ?", seqs)
     db.execute(_EXPIRED_KEYS, (now, limit))
+    db.execute(_DEAD_LEASES, (now - DEAD_LEASE_MS,))
     return len(over)
