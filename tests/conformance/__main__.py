@@ -30,8 +30,8 @@ def lines(report: Report, seconds: float) -> Iterator[str]:
         f"changes): {report.windows} windows, {report.ticks} ticks, {seconds:.0f} s"
     )
     for kind, count in report.strayed.most_common():
-        yield f"  {kind}: {count} windows, the rules say otherwise; {report.examples[kind]}"
-    yield f"differences from the rules: {len(report.differences)}"
+        yield f"  {kind}: {count} windows; {report.examples[kind]}"
+    yield f"differences without a reason: {len(report.differences)}"
     yield from (f"  {difference}" for difference in report.differences[:20])
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from random import Random
+from typing import NamedTuple
 
 from cronsim import CronSim, CronSimError
 
@@ -12,7 +13,8 @@ from mainspring_server.domain.calendar import CalendarSpec, DstGap, DstOverlap, 
 from mainspring_server.domain.errors import InvalidArgument
 
 from .expressions import generate
-from .referee import ZONES, Rules, Stuck, boundaries, cronsim_ticks, zone
+from .reasons import ADDS, MISSES, SHIFTS, STUCK, reason_for
+from .referee import ZONES, Boundary, Rules, Stuck, boundaries, cronsim_ticks, zone
 
 TICKS = 12
 LEAD = timedelta(hours=3)
@@ -22,7 +24,7 @@ NEIGHBOURHOOD = timedelta(days=3)
 
 @dataclass
 class Report:
-    """What a run found: windows compared, strayings of cronsim by kind, and true differences."""
+    """What a run found: windows compared, strayings of cronsim by reason, and true differences."""
 
     expressions: int = 0
     windows: int = 0
@@ -68,20 +70,27 @@ def compare(expression: str, report: Report, *, choose: Random | None = None) ->
     report.expressions += 1
     for name in ZONES:
         changes = boundaries(name)
-        expected: list[int] = []
+        search: Search | None = None
         for change in changes if choose is None else (choose.choice(changes),):
             after = change.at - LEAD
             # The first tick after an earlier change may lie beyond this one too.
-            if not expected or milliseconds(after) >= expected[0]:
-                expected = _first_ticks(expression, name, after)
-            _window(expression, name, after, expected, report)
+            if search is None or milliseconds(after) >= search.ticks[0] or search.ticks[0] == NEVER:
+                search = _first_ticks(expression, name, after)
+            _window(expression, name, after, search, report)
 
 
 def milliseconds(instant: datetime) -> int:
     return int(instant.timestamp()) * 1_000
 
 
-def _first_ticks(expression: str, name: str, after: datetime) -> list[int]:
+class Search(NamedTuple):
+    """What cronsim found from a place on; NEVER is last where it never came back."""
+
+    after: datetime
+    ticks: list[int]
+
+
+def _first_ticks(expression: str, name: str, after: datetime) -> Search:
     """cronsim's next ticks: at most TICKS, of those beyond the neighbourhood only the first."""
     horizon = milliseconds(after + NEIGHBOURHOOD)
     found: list[int] = []
@@ -92,13 +101,12 @@ def _first_ticks(expression: str, name: str, after: datetime) -> list[int]:
                 break
     except Stuck:
         found.append(NEVER)
-    return found
+    return Search(after, found)
 
 
-def _window(
-    expression: str, name: str, after: datetime, expected: list[int], report: Report
-) -> None:
+def _window(expression: str, name: str, after: datetime, search: Search, report: Report) -> None:
     report.windows += 1
+    expected = search.ticks
     report.ticks += len(expected)
     fields = expression.split()
     # cronsim runs every expression with seconds through real time; here that is a policy.
@@ -123,18 +131,30 @@ def _window(
     if ours != truth:
         report.differences.append(f"{where}: {ours} instead of {truth}, cronsim {expected}")
         return
-    kind = _kind([tick for tick in truth if tick <= expected[-1]], expected, milliseconds(start))
-    report.strayed[kind] += 1
-    report.examples.setdefault(kind, where)
+    effect = _effect(
+        [tick for tick in truth if tick <= expected[-1]], expected, milliseconds(start)
+    )
+    # cronsim was right until its last common tick, and went astray on the way from there.
+    common = [tick for tick in expected if tick < first]
+    change = _last_change(name, max([milliseconds(search.after), *common]), first)
+    reason = reason_for(change, effect, real_time=real_time)
+    if reason is None:
+        report.differences.append(f"{where}: cronsim {effect} for no known reason: {expected}")
+        return
+    report.strayed[f"cronsim {effect}: {reason}"] += 1
+    report.examples.setdefault(f"cronsim {effect}: {reason}", where)
 
 
-def _kind(truth: list[int], expected: list[int], start: int) -> str:
+def _last_change(name: str, after: int, until: int) -> Boundary | None:
+    passed = [change for change in boundaries(name) if after < milliseconds(change.at) <= until]
+    return passed[-1] if passed else None
+
+
+def _effect(truth: list[int], expected: list[int], start: int) -> str:
     expected = [tick for tick in expected if tick > start]
     if NEVER in expected:
-        return "cronsim never answers"
+        return STUCK
     missing, extra = set(truth) - set(expected), set(expected) - set(truth)
     if missing and extra:
-        return "cronsim shifts a time"
-    if not missing and not extra:
-        return "cronsim ends early"
-    return "cronsim misses a time" if missing else "cronsim adds a time"
+        return SHIFTS
+    return MISSES if missing else ADDS

@@ -17,10 +17,14 @@ REPEATS = 1_500
 
 
 class Boundary(NamedTuple):
-    """A clock change: the last instant of the old offset's reign is just before `at`."""
+    """A clock change: the last instant of the old offset's reign is just before `at`.
+
+    `local` is what the clock shows at that instant, after the shift.
+    """
 
     at: datetime
     shift: timedelta
+    local: datetime
 
 
 # Per zone the first of ten years, chosen where its clock changes are interesting.
@@ -66,7 +70,8 @@ def boundaries(name: str) -> tuple[Boundary, ...]:
                     low = middle
                 else:
                     high = middle
-            found.append(Boundary(high, _offset(info, high) - _offset(info, low)))
+            local = high.astimezone(info).replace(tzinfo=None)
+            found.append(Boundary(high, _offset(info, high) - _offset(info, low), local))
         start = until
     return tuple(found)
 

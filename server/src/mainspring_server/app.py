@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from . import __version__
-from .api.admin_service import AdminService, ServerInfo
+from .api.admin_service import AdminService
 from .api.interceptors import ServerInterceptor
 from .api.scheduler_service import SchedulerService
 from .api.server import GrpcServer
+from .api.server_info import Readings, ServerInfo
 from .api.watch import Watcher
 from .api.worker_service import WorkerService
 from .clock import Clock, SystemClock
@@ -107,6 +109,8 @@ class App:
         )
         self.watcher = Watcher(self.engine, self.store, self.clock, settings.limits)
         self.guard = ClockGuard(self.store, self.clock)
+        self._watermark: Callable[[], int | None] = lambda: None
+        self._oldest_find: Callable[[], int | None] = lambda: None
         self.services = self._services()
         self.interceptor = ServerInterceptor()
         self.grpc = GrpcServer(
@@ -122,7 +126,6 @@ class App:
         alone = settings.sqlite_path is not None
         services: list[Service] = [] if alone else [self.guard]
         services.append(Resolver(self.engine, store, clock))
-        watermark: Callable[[], int | None] = lambda: None  # noqa: E731 - one of two
         if Role.TRIGGER in settings.roles:
             own_all = settings.own_all_shards or alone
             pager = Pager(self.wheel, clock)
@@ -144,7 +147,7 @@ class App:
                 on_change=pager.wake.set,
             )
             services += [owner, pager, trigger, materialiser]
-            watermark = trigger.watermark
+            self._watermark = trigger.watermark
         if Role.DISPATCH in settings.roles:
             keeper = LeaseKeeper(
                 self.engine, self.dispatcher, store, clock, settings.leases, settings.node
@@ -155,8 +158,9 @@ class App:
         if Role.SWEEP in settings.roles:
             hold = settings.lease_ms if settings.hold_ms is None else settings.hold_ms
             sweep = SweepService(
-                self.engine, store, clock, SweepSettings(settings.sweep_ms, hold), watermark
+                self.engine, store, clock, SweepSettings(settings.sweep_ms, hold), self._watermark
             )
+            self._oldest_find = lambda: sweep.oldest_age_ms
             retention = Retention(store, store.schedules, clock, settings.retention_ms)
             sweepers = SweepOwner(store, sweep, clock, settings.node, own_all=alone)
             services += [sweepers, sweep, retention]
@@ -165,7 +169,8 @@ class App:
     def _registrations(self) -> Sequence[Callable[[Any], None]]:
         settings = self.settings
         # Every process answers about itself; beats and results are taken by api as well.
-        info = ServerInfo(settings, self.guard, self.store, self.wheel, self.queue)
+        readings = Readings(self._counters(), self._watermark, self._oldest_find)
+        info = ServerInfo(settings, self.guard, self.store, self.wheel, self.queue, readings)
         found = [AdminService(self.engine, self.store, self.dispatcher, info).register]
         if Role.API in settings.roles:
             found.append(
@@ -181,6 +186,20 @@ class App:
                 ).register
             )
         return found
+
+    def _counters(self) -> Mapping[str, Callable[[], int]]:
+        """Those that the adapters in use count, each at its one door."""
+        doors = (
+            ("sql_statements", self.store, "statements"),
+            ("redis_commands", self.wheel, "commands"),
+            ("kafka_records", self.queue, "records"),
+            ("grpc_messages", self.interceptor, "messages"),
+        )
+        return {
+            name: partial(getattr, door, attribute)
+            for name, door, attribute in doors
+            if hasattr(door, attribute)
+        }
 
     async def start(self) -> None:
         """Open the store, start the services, serve; on failure everything is closed again."""

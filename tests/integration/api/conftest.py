@@ -18,10 +18,11 @@ from mainspring.v1 import (
     worker_service_pb2_grpc,
 )
 from mainspring_server.admission.limits import Limits
-from mainspring_server.api.admin_service import AdminService, ServerInfo
+from mainspring_server.api.admin_service import AdminService
 from mainspring_server.api.interceptors import ServerInterceptor
 from mainspring_server.api.scheduler_service import SchedulerService
 from mainspring_server.api.server import GrpcServer
+from mainspring_server.api.server_info import Readings, ServerInfo
 from mainspring_server.api.watch import Watcher
 from mainspring_server.api.worker_service import WorkerService
 from mainspring_server.clock import VirtualClock
@@ -124,8 +125,9 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
     resolver = Resolver(engine, store, clock)
     watcher = Watcher(engine, store, clock, Limits(watches=3))
     settings = Settings(store=f"sqlite:///{tmp_path / 'tasks.db'}", node="node-1")
-    info = ServerInfo(settings, ClockGuard(store, clock), store, wheel, queue)
     interceptor = ServerInterceptor()
+    readings = Readings({"grpc_messages": lambda: interceptor.messages}, lambda: None, lambda: None)
+    info = ServerInfo(settings, ClockGuard(store, clock), store, wheel, queue, readings)
     services = (
         SchedulerService(engine, store, watcher, clock, settings.limits).register,
         AdminService(engine, store, dispatcher, info).register,

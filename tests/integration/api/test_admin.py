@@ -107,6 +107,13 @@ async def test_server_info(api: Api) -> None:
     assert info.lease_timeout.seconds == 60
 
 
+async def test_messages_are_counted(api: Api) -> None:
+    info = await api.admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest())
+    again = await api.admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest())
+    # An answer counts itself only afterwards: two requests, and the answer to the first.
+    assert again.counters["grpc_messages"] - info.counters["grpc_messages"] == 2
+
+
 async def test_forecast_is_not_served(api: Api) -> None:
     found = await refusal(api.admin.Forecast(admin_service_pb2.ForecastRequest()))
     assert (found.reason, found.metadata["rpc"]) == ("NOT_IMPLEMENTED", "Forecast")

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from mainspring.v1 import schedule_pb2, task_pb2, task_requests_pb2
+from mainspring.v1 import (
+    query_requests_pb2,
+    schedule_pb2,
+    schedule_requests_pb2,
+    task_pb2,
+    task_requests_pb2,
+)
 from mainspring_server.cli.app import main
 from mainspring_server.domain.leases import Failure, Success
 from mainspring_server.ids import parse
@@ -132,3 +138,21 @@ async def test_what_is_no_graph_is_said(api: Api, command: Command) -> None:
     schedule_id = (await api.scheduler.Submit(request)).task_id
     code, _, error = await command(schedule_id)
     assert (code, "mainspring history" in error) == (6, True)
+
+
+async def test_an_instance_of_a_recurring_graph_is_a_graph(api: Api, command: Command) -> None:
+    requests = [node("a"), node("b", "a"), node("c", "a", rule=task_pb2.DEPENDENCY_RULE_ALL_DONE)]
+    cron = schedule_pb2.CronSchedule(expression="0 0 1 1 *", exact=True)
+    batch = task_requests_pb2.SubmitBatchRequest(requests=requests, atomic=True, cron=cron)
+    schedule_id = (await api.scheduler.SubmitBatch(batch)).schedule.task_id
+    await api.scheduler.Trigger(schedule_requests_pb2.TriggerRequest(task_id=schedule_id))
+    listed = query_requests_pb2.ListRequest(filter=f"schedule_id = {schedule_id}")
+    tasks = (await api.scheduler.List(listed)).tasks
+    (graph_id,) = {instance.graph_id for instance in tasks}
+    title, *lines = (await command(graph_id))[1].splitlines()
+    assert title == f"graph {graph_id}: 3 tasks, 2 CREATED, 1 READY"
+    assert [line.partition("── ")[2][:1] for line in lines] == ["a", "b", "c"]
+    cancel = task_requests_pb2.CancelRequest(task_id=graph_id)
+    assert (await api.scheduler.Cancel(cancel)).cancelled_instances == 3
+    await api.resolve()
+    assert "3 CANCELLED" in (await command(graph_id))[1]

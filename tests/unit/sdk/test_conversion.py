@@ -90,7 +90,8 @@ def fill(message: Message, depth: int = 0) -> Message:
     for number, field in enumerate(message.DESCRIPTOR.fields, start=1):
         target = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            target["key"] = f"value {number}"
+            text = field.message_type.fields_by_name["value"].type == field.TYPE_STRING
+            target["key"] = f"value {number}" if text else number
         elif field.is_repeated:
             if field.message_type is not None:
                 fill(target.add(), depth + 1)

@@ -177,3 +177,7 @@ class ServerInfo:
     """How often a worker beats."""
     namespace: str = ""
     """The caller's namespace."""
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """SQL statements, commands, records and messages since it started."""
+    oldest_find_age: timedelta | None = None
+    """Age of the oldest row that its sweeper had to put right in its last pass."""

@@ -17,7 +17,7 @@ from .interceptors import namespace_of
 from .pages import page_key, page_token
 from .server_info import ServerInfo
 
-__all__ = ["AdminService", "ServerInfo"]
+__all__ = ["AdminService"]
 
 PACE_MS = 60_000
 """The pace of a queue is what it finished within so long."""

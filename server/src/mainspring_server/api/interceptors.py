@@ -79,6 +79,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self) -> None:
         self.draining = False
         """Set by the server while it stops: new calls are refused, except those that end work."""
+        self.messages = 0
+        """Messages of calls and streams so far, both ways."""
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -100,8 +102,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         return wrapped
 
     def _wrap(self, method: str, handler: Handler) -> Handler:
-        decode = guarded(handler.request_deserializer or bytes)
-        encode = handler.response_serializer
+        decode = self._counted(guarded(handler.request_deserializer or bytes))
+        encode = self._counted(handler.response_serializer or bytes)
         if handler.request_streaming and handler.response_streaming:
             call = self._streaming(method, handler.stream_stream, _checked_stream)
             return grpc.stream_stream_rpc_method_handler(call, decode, encode)
@@ -113,6 +115,13 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             return grpc.stream_unary_rpc_method_handler(unary, decode, encode)
         unary = self._unary(method, handler.unary_unary, _checked)
         return grpc.unary_unary_rpc_method_handler(unary, decode, encode)
+
+    def _counted(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def counting(message: Any) -> Any:
+            self.messages += 1
+            return convert(message)
+
+        return counting
 
     def _admit(self, method: str) -> None:
         if self.draining and method not in UNTIL_THE_END:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from mainspring.v1 import admin_service_pb2, rung_pb2
@@ -17,6 +19,20 @@ from .explain import QUEUE_RUNGS, TRIGGER_RUNGS
 
 PROTOCOL_VERSIONS = (1,)
 SHARD_PREFIX = "shard/"
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What changes while the process runs, read when somebody asks. Times in ms."""
+
+    counters: Mapping[str, Callable[[], int]]
+    watermark: Callable[[], int | None]
+    """Everything due before it was fired here; None without the role trigger."""
+    oldest_find_ms: Callable[[], int | None]
+    """None without the role sweep."""
+
+
+NO_READINGS = Readings({}, lambda: None, lambda: None)
 
 CAPABILITIES = (
     *("Submit", "SubmitBatch", "Status", "Cancel", "History", "List", "Count", "Watch"),
@@ -38,12 +54,14 @@ class ServerInfo:
         store: ShardLeases,
         wheel: Wheel,
         queue: ReadyQueue,
+        readings: Readings = NO_READINGS,
     ) -> None:
         self.settings = settings
         self._guard = guard
         self._store = store
         self._wheel = wheel
         self._queue = queue
+        self._readings = readings
         self._started_at = guard.clock.now()
 
     async def describe(self, namespace: str) -> admin_service_pb2.GetServerInfoResponse:
@@ -71,13 +89,23 @@ class ServerInfo:
             lease_timeout=duration(settings.lease_ms),
             heartbeat_interval=duration(settings.heartbeat_ms),
             namespace=namespace,
+            counters={name: read() for name, read in self._readings.counters.items()},
         )
+        oldest = self._readings.oldest_find_ms()
+        if oldest is not None:
+            response.oldest_find_age.CopyFrom(duration(oldest))
+        await self._add_shards(response)
+        return response
+
+    async def _add_shards(self, response: admin_service_pb2.GetServerInfoResponse) -> None:
+        watermark = self._readings.watermark()
         for lease in await self._store.shard_leases(SHARD_PREFIX):
             number = lease.name.removeprefix(SHARD_PREFIX)
             if number.isdigit():
-                response.shards.add(shard=int(number), owner=lease.owner, term=lease.term)
+                shard = response.shards.add(shard=int(number), owner=lease.owner, term=lease.term)
+                if watermark is not None and lease.owner == self.settings.node:
+                    shard.watermark_time.CopyFrom(timestamp(watermark))
         response.shards.sort(key=lambda info: info.shard)
-        return response
 
     def _limits(self) -> admin_service_pb2.ServerLimits:
         limits = self.settings.limits

@@ -31,8 +31,10 @@ def make(
     `older` are live tasks of the schedule that its roots must wait for; empty under policies that
     do not wait.
     """
-    ids = mint(len(schedule.template))
-    graph_id = slot.group or (ids[0] if len(ids) > 1 else None)
+    count = len(schedule.template)
+    ids = mint(count)
+    # An id of its own: that of a task would name the task alone to Cancel.
+    graph_id = slot.group or (mint(1)[0] if count > 1 else None)
     tasks = [
         _task(schedule, slot, template, ids, number, now)
         for number, template in enumerate(schedule.template)

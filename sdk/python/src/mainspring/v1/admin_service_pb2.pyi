@@ -534,6 +534,26 @@ class GetServerInfoResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class CountersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERSION_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
@@ -552,6 +572,8 @@ class GetServerInfoResponse(_message.Message):
     LEASE_TIMEOUT_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    OLDEST_FIND_AGE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Its version."""
     node_id: _builtins.str
@@ -606,6 +628,18 @@ class GetServerInfoResponse(_message.Message):
     def heartbeat_interval(self) -> _duration_pb2.Duration:
         """How often workers beat."""
 
+    @_builtins.property
+    def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """What this process has sent and received since it started, for cost per task and for alarms:
+        sql_statements, redis_commands, kafka_records and grpc_messages, as far as it uses them.
+        """
+
+    @_builtins.property
+    def oldest_find_age(self) -> _duration_pb2.Duration:
+        """Age of the oldest row that its sweeper had to put right in its last pass, 0 if none. An alarm when
+        it grows. Not set without the role sweep.
+        """
+
     def __init__(
         self,
         *,
@@ -627,10 +661,12 @@ class GetServerInfoResponse(_message.Message):
         lease_timeout: _duration_pb2.Duration | None = ...,
         heartbeat_interval: _duration_pb2.Duration | None = ...,
         namespace: _builtins.str = ...,
+        counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        oldest_find_age: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["clock_offset", b"clock_offset", "heartbeat_interval", b"heartbeat_interval", "lease_timeout", b"lease_timeout", "limits", b"limits", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clock_offset", b"clock_offset", "heartbeat_interval", b"heartbeat_interval", "lease_timeout", b"lease_timeout", "limits", b"limits", "oldest_find_age", b"oldest_find_age", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "clock_offset", b"clock_offset", "configured_queue_rung", b"configured_queue_rung", "configured_trigger_rung", b"configured_trigger_rung", "heartbeat_interval", b"heartbeat_interval", "lease_timeout", b"lease_timeout", "limits", b"limits", "namespace", b"namespace", "node_id", b"node_id", "protocol_versions", b"protocol_versions", "queue_rung", b"queue_rung", "roles", b"roles", "shards", b"shards", "start_time", b"start_time", "store", b"store", "trigger_rung", b"trigger_rung", "tzdata_version", b"tzdata_version", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "clock_offset", b"clock_offset", "configured_queue_rung", b"configured_queue_rung", "configured_trigger_rung", b"configured_trigger_rung", "counters", b"counters", "heartbeat_interval", b"heartbeat_interval", "lease_timeout", b"lease_timeout", "limits", b"limits", "namespace", b"namespace", "node_id", b"node_id", "oldest_find_age", b"oldest_find_age", "protocol_versions", b"protocol_versions", "queue_rung", b"queue_rung", "roles", b"roles", "shards", b"shards", "start_time", b"start_time", "store", b"store", "trigger_rung", b"trigger_rung", "tzdata_version", b"tzdata_version", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -137,7 +137,8 @@ def _mark_predecessors(
     for predecessor in sorted(wanted):
         row = found.get(predecessor)
         if row is None or wanted[predecessor] != {row[1]}:
-            schedules = schedule_states(db, [predecessor])
+            # Read to the end: the error below would keep an open statement alive.
+            schedules = list(schedule_states(db, [predecessor]))
             known = any(wanted[predecessor] == {namespace} for _, namespace, *_ in schedules)
             raise refused_predecessor(predecessor, schedule=known)
     update_by(db, _MARK_PARENTS, (), sorted(wanted))
