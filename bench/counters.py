@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import asyncpg
+
+from mainspring import Client
 
 from .site import Site
 
@@ -14,6 +17,19 @@ _STATEMENTS = (
 )
 # What the connection pools and this program do by themselves.
 _OWN_COMMANDS = frozenset({"info", "client", "hello", "ping", "config"})
+
+
+OWN = {"sql": "sql_statements", "redis": "redis_commands", "kafka": "kafka_records"}
+"""What the servers call what the services count."""
+
+
+def counted_by_servers(site: Site) -> dict[str, int]:
+    """The sums of the servers' own counters, by their names in GetServerInfo."""
+    found: Counter[str] = Counter()
+    for address in site.servers:
+        with Client(address) as client:
+            found.update(client.server_info().counters)
+    return dict(found)
 
 
 class Counters:

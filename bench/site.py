@@ -39,6 +39,8 @@ class Site:
         """Where clients submit."""
         self.dispatch: list[str] = []
         """Where workers connect."""
+        self.servers: list[str] = []
+        """Every server process."""
         self.urls: dict[str, str] = {}
         """store, wheel and queue, as far as the rung has them."""
         self._processes = processes
@@ -168,7 +170,9 @@ class Site:
         command = python(*CLI, *arguments, "--stop-with", str(os.getpid()))
         child = Child(kind, command)
         self._servers.setdefault(kind, []).append(child)
-        return str(json.loads(child.line())["address"])
+        address = str(json.loads(child.line())["address"])
+        self.servers.append(address)
+        return address
 
     def _stop(self) -> None:
         self.stop_workers()

@@ -4,7 +4,7 @@ A straying that none of these explains is a difference, and fails the comparison
 """
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
 from .referee import Boundary
@@ -24,11 +24,9 @@ class Reason(NamedTuple):
 
 
 def _skips_midnight(change: Boundary) -> bool:
-    if change.shift <= NOTHING:
-        return False
-    before = change.local - change.shift
-    midnight = datetime(change.local.year, change.local.month, change.local.day)
-    return before <= midnight < change.local
+    last_skipped = change.local - timedelta(microseconds=1)
+    midnight = last_skipped.replace(hour=0, minute=0, second=0, microsecond=0)
+    return change.local - change.shift <= midnight
 
 
 def _off_the_hour(change: Boundary) -> bool:

@@ -33,9 +33,9 @@ def in_croniters_dialect(expression: str) -> list[str]:
         return []
     week_day = ",".join(_weekdays(week_day))
     pairs = [(month_day, week_day)]
-    if "#" in week_day or "L" in week_day:
-        if not (month_day.startswith("*") or week_day.startswith("*")):
-            pairs = [(month_day, "*"), ("*", week_day)]
+    counted = "#" in week_day or "L" in week_day
+    if counted and not month_day.startswith("*") and not week_day.startswith("*"):
+        pairs = [(month_day, "*"), ("*", week_day)]
     return [" ".join((*clock, day, month, weekday)) for day, weekday in pairs]
 
 

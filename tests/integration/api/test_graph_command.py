@@ -6,11 +6,11 @@ import asyncio
 import json
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 
 from mainspring.v1 import (
-    query_requests_pb2,
     schedule_pb2,
     schedule_requests_pb2,
     task_pb2,
@@ -21,7 +21,7 @@ from mainspring_server.domain.leases import Failure, Success
 from mainspring_server.ids import parse
 
 from .conftest import Api
-from .test_graphs import UNKNOWN, finish, graph, node
+from .test_graphs import UNKNOWN, finish, graph, node, task
 
 
 @dataclass
@@ -145,10 +145,9 @@ async def test_an_instance_of_a_recurring_graph_is_a_graph(api: Api, command: Co
     cron = schedule_pb2.CronSchedule(expression="0 0 1 1 *", exact=True)
     batch = task_requests_pb2.SubmitBatchRequest(requests=requests, atomic=True, cron=cron)
     schedule_id = (await api.scheduler.SubmitBatch(batch)).schedule.task_id
-    await api.scheduler.Trigger(schedule_requests_pb2.TriggerRequest(task_id=schedule_id))
-    listed = query_requests_pb2.ListRequest(filter=f"schedule_id = {schedule_id}")
-    tasks = (await api.scheduler.List(listed)).tasks
-    (graph_id,) = {instance.graph_id for instance in tasks}
+    trigger = schedule_requests_pb2.TriggerRequest(task_id=schedule_id)
+    first = (await api.scheduler.Trigger(trigger)).task_id
+    graph_id = (await task(api, first)).graph_id
     title, *lines = (await command(graph_id))[1].splitlines()
     assert title == f"graph {graph_id}: 3 tasks, 2 CREATED, 1 READY"
     assert [line.partition("── ")[2][:1] for line in lines] == ["a", "b", "c"]
@@ -156,3 +155,11 @@ async def test_an_instance_of_a_recurring_graph_is_a_graph(api: Api, command: Co
     assert (await api.scheduler.Cancel(cancel)).cancelled_instances == 3
     await api.resolve()
     assert "3 CANCELLED" in (await command(graph_id))[1]
+    # The id of a backfill is that of a group too, and means its instances.
+    backfill = schedule_requests_pb2.BackfillRequest(task_id=schedule_id)
+    backfill.start_time.FromDatetime(datetime(2020, 1, 1, tzinfo=UTC))
+    backfill.end_time.FromDatetime(datetime(2023, 1, 1, tzinfo=UTC))
+    made = await api.scheduler.Backfill(backfill)
+    assert made.instances == 3
+    cancel = task_requests_pb2.CancelRequest(task_id=made.backfill_id)
+    assert (await api.scheduler.Cancel(cancel)).cancelled_instances == 3

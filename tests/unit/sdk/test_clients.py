@@ -74,7 +74,7 @@ def test_submit(server: Any, client: Any) -> None:
     )
     assert server.metadata[0]["authorization"] == "Bearer secret"
     assert server.metadata[0]["user-agent"].startswith("mainspring-sdk-python/")
-    assert 0 < server.remaining[0] <= 10
+    assert 0 < server.remaining[0] <= 11  # gRPC rounds what it sends up
 
 
 def test_a_lost_answer_makes_no_second_task(server: Any, client: Any, status: Any) -> None:

@@ -17,8 +17,8 @@ from ..admission.limits import Limits
 from ..domain import schedule_changes
 from ..domain.errors import Aborted, FailedPrecondition, NotFound
 from ..domain.instances import Mint
-from ..domain.schedule import LedgerRow, Plan, Schedule, View
-from ..domain.task import IdempotencyKey, Status
+from ..domain.schedule import LedgerRow, Plan, Schedule, Source, View
+from ..domain.task import IdempotencyKey, Status, Task
 from ..engine import Engine
 from ..ids import parse, text_of
 from ..schedules import Operation, Schedules, unknown_schedule
@@ -214,7 +214,7 @@ class ScheduleCalls:
         where = Field("graph_id", "=", group)
         query = ListQuery(namespace, where, "create_time", True, None, 1)
         rows = await self._stage.store.list_tasks(query)
-        if not rows or rows[0].schedule_id is None:
+        if not rows or rows[0].schedule_id is None or not await self._backfilled(rows[0]):
             return None
 
         def stop(view: View, mint: Mint) -> Plan:
@@ -225,6 +225,20 @@ class ScheduleCalls:
         visited = await self._stage.schedules.change(rows[0].schedule_id, namespace, stop)
         answer: int = visited.plan.answer
         return answer
+
+    async def _backfilled(self, task: Task) -> bool:
+        """Whether a backfill made the instance; if not, its group is a graph like others."""
+        assert task.schedule_id is not None
+        assert task.nominal_at is not None
+        below = task.nominal_at + 1, 0, 0
+        schedules, store = self._stage.schedules, self._stage.store
+        found = await schedules.history(task.schedule_id, below, self._stage.limits.page_size)
+        made = [row for row in found if row.nominal_at == task.nominal_at and row.task_id]
+        first = await store.load([row.task_id for row in made if row.task_id])
+        return any(
+            row.source is Source.BACKFILL and other is not None and other.graph_id == task.graph_id
+            for row, other in zip(made, first, strict=True)
+        )
 
     async def pause(
         self, request: schedule_requests_pb2.PauseRequest, namespace: str

@@ -10,7 +10,7 @@ from .schedule import LedgerRow, Outcome, Overlap, Schedule, Source, TemplateTas
 from .task import NewTask, Rule, Status, Waits
 
 Mint = Callable[[int], list[bytes]]
-"""So many new task ids, in order."""
+"""So many new task ids, in any order."""
 
 
 class Slot(NamedTuple):
@@ -32,7 +32,7 @@ def make(
     do not wait.
     """
     count = len(schedule.template)
-    ids = mint(count)
+    ids = sorted(mint(count))  # what predecessors hand over comes in the order of their ids
     # An id of its own: that of a task would name the task alone to Cancel.
     graph_id = slot.group or (mint(1)[0] if count > 1 else None)
     tasks = [

@@ -14,9 +14,10 @@ from functools import lru_cache
 from itertools import islice
 
 from ..errors import InvalidArgument
+from .every import EveryInstants
 from .expression import EVERY_SECOND, Every, Expression, read_expression, resolve
 from .hashing import draw_jitter
-from .instants import CronInstants, EveryInstants, Instants
+from .instants import CronInstants, Instants
 from .policy import DstGap, DstOverlap
 from .wall import WallTimes
 from .zones import END_OF_TIME, Zone, find_zone
@@ -248,11 +249,7 @@ def _every(
     meaning: Every, spec: CalendarSpec, zone: Zone, exclusions: tuple[str, ...]
 ) -> EveryInstants:
     anchor = spec.anchor_at if spec.anchor_at is not None else spec.start_at or 0
-    allowed = None
-    if exclusions:
-        allowed = CronInstants(
-            _wall("", exclusions), zone, real_time=True, gap=DstGap.SKIP, overlap=DstOverlap.BOTH
-        )
+    allowed = _wall("", exclusions) if exclusions else None
     found = EveryInstants(meaning.interval_ms, anchor, zone, allowed)
     if exclusions and found.next_after(anchor - 1) is None:
         _never(exclusions)

@@ -150,6 +150,8 @@ def _interval_ms(text: str) -> int:
             f"has no duration after @every, but {text.lower()!r}; expected one like 90s or 1h30m"
         )
     total = sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+    if total % 1_000:
+        _refuse(f"has an interval of {text.lower()}; expected whole seconds")
     if not SHORTEST_EVERY_MS <= total <= LONGEST_EVERY_MS:
         _refuse(
             f"has an interval of {text.lower()}; expected 1s to {LONGEST_EVERY_MS // 86_400_000}d"

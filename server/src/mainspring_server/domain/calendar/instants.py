@@ -1,4 +1,4 @@
-"""From the wall clock to instants: the two ways in which a calendar names nominal times.
+"""From the wall clock to instants: how a calendar names nominal times.
 
 Instants are milliseconds since the epoch, UTC. A search is bounded by the clock changes of a zone,
 two or so a year, and by the years that calendars know.
@@ -14,7 +14,6 @@ from .wall import WallTimes
 from .zones import Stretch, Zone
 
 _MS = 1_000
-_EXCLUDED_TICKS = 4_000
 
 
 class Instants(Protocol):
@@ -102,7 +101,7 @@ class CronInstants:
         local = second + stretch.offset
         if second == stretch.start and self._after_gap and self._in_gap(stretch):
             return DstEffect.AFTER_GAP
-        return _repetition(stretch, local)
+        return repetition(stretch, local)
 
     def skipped_between(self, after: int, until: int) -> Iterator[int]:
         """The ends of the gaps in (after, until] that swallowed a nominal time."""
@@ -132,72 +131,8 @@ class CronInstants:
         return stretch.final if self._last else stretch.local_end
 
 
-class EveryInstants:
-    """Nominal times at an anchor and every interval of real time after it.
-
-    `allowed` are the seconds that exclusions leave, where there are any.
-    """
-
-    def __init__(
-        self, interval_ms: int, anchor_at: int, zone: Zone, allowed: CronInstants | None
-    ) -> None:
-        self._interval = interval_ms
-        self._anchor = anchor_at
-        self._zone = zone
-        self._allowed = allowed
-
-    def next_after(self, instant: int) -> int | None:
-        """The first nominal time strictly after the instant."""
-        tick = self._at_or_after(instant + 1)
-        for _ in range(_EXCLUDED_TICKS):
-            if self._allowed is None:
-                return tick
-            # The whole second of a tick is left out or not.
-            second = tick // _MS * _MS
-            free = self._allowed.next_after(second - 1)
-            if free is None:
-                return None
-            if free == second:
-                return tick
-            tick = self._at_or_after(free)
-        return None
-
-    def previous_before(self, instant: int) -> int | None:
-        """The last nominal time strictly before the instant."""
-        tick = self._at_or_before(instant - 1)
-        for _ in range(_EXCLUDED_TICKS):
-            if tick < self._anchor:
-                return None
-            if self._allowed is None:
-                return tick
-            second = tick // _MS * _MS
-            free = self._allowed.previous_before(second + 1)
-            if free is None:
-                return None
-            if free == second:
-                return tick
-            tick = self._at_or_before(free + _MS - 1)
-        return None
-
-    def effect_at(self, nominal_at: int) -> DstEffect:
-        """What a clock change did to this nominal time: its wall time may show twice."""
-        second = nominal_at // _MS
-        stretch = self._zone.stretches[self._zone.index_at(second)]
-        return _repetition(stretch, second + stretch.offset)
-
-    def skipped_between(self, _after: int, _until: int, /) -> Iterator[int]:
-        """None: an interval runs through real time."""
-        yield from ()
-
-    def _at_or_after(self, instant: int) -> int:
-        steps = max(-(-(instant - self._anchor) // self._interval), 0)
-        return self._anchor + steps * self._interval
-
-    def _at_or_before(self, instant: int) -> int:
-        return self._anchor + (instant - self._anchor) // self._interval * self._interval
-
-
-def _repetition(stretch: Stretch, local: int) -> DstEffect:
+def repetition(stretch: Stretch, local: int) -> DstEffect:
+    """Which of two passes of the wall clock a local time of this stretch is."""
     if local < stretch.seen:
         return DstEffect.LAST
     if local >= stretch.final:

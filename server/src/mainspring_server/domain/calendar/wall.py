@@ -139,9 +139,9 @@ class WallTimes:
     ) -> None:
         self._days = expression.days
         self._times = _ClockTimes.of(expression)
-        self._without = [(other.days, _minutes_or_seconds(other)) for other in without]
+        self._without = [(other.days, _left_by(other)) for other in without]
         self._without_days = _by_year(without_days)
-        self._bits = self._times.mask() if without else 0
+        self._bits = self._times.mask() if without or without_days else 0
         # Answers that were needed once; at most fourteen kinds of year.
         self._masks: dict[tuple[bool, int], int] = {}
         self._others: dict[tuple[bool, int], list[int]] = {}
@@ -176,6 +176,13 @@ class WallTimes:
         found = self._times_of(matching).previous(DAY - 1)
         assert found is not None, "a day without times is no matching day"
         return matching * DAY + found
+
+    def day_mask(self, day: int) -> int:
+        """The matching seconds of a day since the epoch, one bit each."""
+        if self._next_day(day) != day:
+            return 0
+        times = self._times_of(day)
+        return times.bits if isinstance(times, _CarvedTimes) else self._bits or self._times.mask()
 
     def _next_day(self, day: int) -> int | None:
         year = bisect_right(_YEAR_STARTS, day) - 1
@@ -233,9 +240,9 @@ class WallTimes:
         found = self._carved.get(active)
         if found is None:
             bits = self._bits
-            for index, (_, mask) in enumerate(self._without):
+            for index, (_, left) in enumerate(self._without):
                 if active >> index & 1:
-                    bits &= ~mask & _WHOLE_DAY
+                    bits &= left
                     if not bits:
                         break
             if len(self._carved) >= _CARVED_KEPT:
@@ -244,12 +251,14 @@ class WallTimes:
         return found
 
 
-def _minutes_or_seconds(excluded: Expression) -> int:
-    """The bits of an exclusion: one that names no seconds leaves whole minutes out."""
+def _left_by(excluded: Expression) -> int:
+    """What an exclusion leaves of a day; one that names no seconds leaves whole minutes out."""
     times = _ClockTimes.of(excluded)
     if excluded.clock_aligned:
-        return _repeat(_repeat(_ALL_SECONDS, times.minutes, _MINUTE), times.hours, _HOUR)
-    return times.mask()
+        out = _repeat(_repeat(_ALL_SECONDS, times.minutes, _MINUTE), times.hours, _HOUR)
+    else:
+        out = times.mask()
+    return _WHOLE_DAY & ~out
 
 
 def _active(masks: list[int], day: int) -> int:
