@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -26,14 +26,15 @@ from .test_graphs import UNKNOWN, finish, graph, node, task
 
 @dataclass
 class Command:
-    """`mainspring graph` against the server of the test: exit code, and what it printed."""
+    """`mainspring graph`, or another, against the server of the test: exit code, and what it printed."""
 
     api: Api
     patch: pytest.MonkeyPatch
     output: pytest.CaptureFixture[str]
+    name: str = "graph"
 
     async def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        argv = ["mainspring", "graph", *arguments, "--server", self.api.address]
+        argv = ["mainspring", self.name, *arguments, "--server", self.api.address]
         self.patch.setattr(sys, "argv", argv)
         code = await asyncio.to_thread(_run)
         return code, *self.output.readouterr()
@@ -163,3 +164,20 @@ async def test_an_instance_of_a_recurring_graph_is_a_graph(api: Api, command: Co
     assert made.instances == 3
     cancel = task_requests_pb2.CancelRequest(task_id=made.backfill_id)
     assert (await api.scheduler.Cancel(cancel)).cancelled_instances == 3
+
+
+async def test_get_counts_a_graph(api: Api, command: Command) -> None:
+    graph_id, ids = await graph(api, node("a"), node("b", "a"))
+    await finish(api, ids["a"])
+    get = replace(command, name="get")
+    code, out, note = await get(graph_id)
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["graph", graph_id],
+        ["tasks", "2"],
+        ["READY", "1"],
+        ["SUCCEEDED", "1"],
+    ]
+    assert f"mainspring graph {graph_id}" in note
+    code, out, _ = await get(graph_id, "--json")
+    assert json.loads(out)["tasks"] == 2

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from mainspring import Client, FailedPrecondition
 from mainspring.v1 import (
     admin_service_pb2,
     query_requests_pb2,
@@ -260,6 +261,30 @@ async def test_explain_says_who_is_waited_for(api: Api) -> None:
         query_requests_pb2.GATE_STATE_PASSED,
         "it waits for no other task",
     )
+
+
+# --- Status -----------------------------------------------------------------------------------
+
+
+async def test_status_of_a_graph_counts_its_tasks_by_state(api: Api) -> None:
+    graph_id, ids = await graph(api, node("a"), node("b"), node("c", "a"), node("d", "b", "c"))
+    await finish(api, ids["a"])
+    answer = await api.scheduler.Status(task_requests_pb2.StatusRequest(task_id=graph_id))
+    assert not answer.HasField("task")
+    assert (answer.graph.graph_id, answer.graph.tasks) == (graph_id, 4)
+    assert [(row.status, row.count) for row in answer.graph.counts] == [
+        (CREATED, 1),
+        (READY, 1),
+        (task_pb2.TASK_STATUS_RUNNING, 1),
+        (SUCCEEDED, 1),
+    ]
+    with Client(api.address) as client:
+        read = await asyncio.to_thread(client.get_graph, graph_id)
+        assert (read.tasks, [row.count for row in read.counts]) == (4, [1, 1, 1, 1])
+        with pytest.raises(FailedPrecondition, match="get_graph"):
+            await asyncio.to_thread(client.get, graph_id)
+        with pytest.raises(FailedPrecondition, match="not a graph"):
+            await asyncio.to_thread(client.get_graph, ids["a"])
 
 
 # --- Cancel -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from .enums import CountGroupBy, TaskView
 from .errors import FailedPrecondition, MainspringError, from_status
 from .schedules import CronSchedule, Instance, ScheduleState, cron_schedule
 from .submission import NewTask, Submitted, SubmittedGraph
-from .tasks import Attempt, Count, Explanation, Retried, Task
+from .tasks import Attempt, Count, Explanation, GraphState, Retried, Task
 from .v1 import query_requests_pb2, schedule_pb2, task_requests_pb2
 
 _SAME_NAMES = (
@@ -112,9 +112,31 @@ def _graph(response: task_requests_pb2.SubmitBatchResponse) -> SubmittedGraph:
 
 def get(task_id: str, view: TaskView) -> Call[Task]:
     """Read a task."""
+
+    def read(response: task_requests_pb2.StatusResponse) -> Task:
+        if not response.HasField("task"):
+            raise FailedPrecondition(
+                f"{task_id} is a graph, not a task: use get_graph()", reason="NOT_A_TASK"
+            )
+        return decode(Task, response.task)
+
     request = task_requests_pb2.StatusRequest(task_id=task_id)
     write_field(request, "view", view)
-    return Call("SchedulerService/Status", request, lambda r: decode(Task, r.task))
+    return Call("SchedulerService/Status", request, read)
+
+
+def get_graph(graph_id: str) -> Call[GraphState]:
+    """Read a graph."""
+
+    def read(response: task_requests_pb2.StatusResponse) -> GraphState:
+        if not response.HasField("graph"):
+            raise FailedPrecondition(
+                f"{graph_id} is a task, not a graph: use get()", reason="FIELD_INVALID"
+            )
+        return decode(GraphState, response.graph)
+
+    request = task_requests_pb2.StatusRequest(task_id=graph_id)
+    return Call("SchedulerService/Status", request, read)
 
 
 def get_schedule(task_id: str) -> Call[ScheduleState]:

@@ -21,7 +21,7 @@ from .enums import CountGroupBy, TaskView
 from .errors import MainspringError
 from .schedules import CronSchedule, Instance
 from .submission import NewTask, Submitted, SubmittedGraph, TaskOptions
-from .tasks import Attempt, Count, Explanation, Retried, Task, Transition
+from .tasks import Attempt, Count, Explanation, GraphState, Retried, Task, Transition
 
 
 class AsyncClient(AsyncScheduleMethods, AsyncAdminMethods):
@@ -146,6 +146,10 @@ class AsyncClient(AsyncScheduleMethods, AsyncAdminMethods):
     ) -> Task:
         """Read one task; with `TaskView.FULL` also payload, retry, timeouts and dependencies."""
         return await self._connection.run(_task_calls.get(task_id, view), timeout)
+
+    async def get_graph(self, graph_id: str, *, timeout: float | None = None) -> GraphState:
+        """Read how many tasks of a graph are in each status."""
+        return await self._connection.run(_task_calls.get_graph(graph_id), timeout)
 
     async def cancel(self, task_id: str, reason: str = "", *, timeout: float | None = None) -> int:
         """Cancel a task, a schedule with its live instances, a graph, or the rest of a backfill.

@@ -20,7 +20,7 @@ from .enums import CountGroupBy, TaskView
 from .errors import MainspringError
 from .schedules import CronSchedule, Instance
 from .submission import NewTask, Submitted, SubmittedGraph, TaskOptions
-from .tasks import Attempt, Count, Explanation, Retried, Task, Transition
+from .tasks import Attempt, Count, Explanation, GraphState, Retried, Task, Transition
 
 
 class Client(ScheduleMethods, AdminMethods):
@@ -143,6 +143,10 @@ class Client(ScheduleMethods, AdminMethods):
     ) -> Task:
         """Read one task; with `TaskView.FULL` also payload, retry, timeouts and dependencies."""
         return self._connection.run(_task_calls.get(task_id, view), timeout)
+
+    def get_graph(self, graph_id: str, *, timeout: float | None = None) -> GraphState:
+        """Read how many tasks of a graph are in each status."""
+        return self._connection.run(_task_calls.get_graph(graph_id), timeout)
 
     def cancel(self, task_id: str, reason: str = "", *, timeout: float | None = None) -> int:
         """Cancel a task, a schedule with its live instances, a graph, or the rest of a backfill.

@@ -179,6 +179,28 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatusCount:
+    """How many tasks are in one status."""
+
+    status: TaskStatus = TaskStatus.UNSPECIFIED
+    """The status."""
+    count: int = 0
+    """How many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphState:
+    """How far a graph is."""
+
+    graph_id: str
+    """Its id."""
+    tasks: int = 0
+    """How many tasks it has."""
+    counts: tuple[StatusCount, ...] = ()
+    """How many are in each status, in the order of the states."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """One gate between a task and its handler."""
 

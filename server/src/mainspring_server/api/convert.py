@@ -265,9 +265,7 @@ def task_message(
 def _dependencies(task: Task, rule: Rule, predecessors: Sequence[bytes]) -> task_pb2.Dependencies:
     return task_pb2.Dependencies(
         task_ids=map(text_of, predecessors),
-        rule=task_pb2.DependencyRule.ValueType(
-            Rule.ALL_DONE if rule is Rule.ALL_DONE_IN_TIME else rule
-        ),
+        rule=task_pb2.DependencyRule.ValueType(rule.shown),
         delay=duration(task.delay_after_ms) if task.delay_after_ms else None,
     )
 

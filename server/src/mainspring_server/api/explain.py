@@ -161,14 +161,14 @@ def _dependencies(facts: Facts) -> Finding:
         return Finding(passed=True, detail="it waits for no other task", since=task.created_at)
     count = len(facts.edges)
     if task.status is not Status.CREATED:
-        return Finding(passed=True, detail=f"{task.rule.name} of {count} predecessors holds")
+        return Finding(passed=True, detail=f"{task.rule.shown.name} of {count} predecessors holds")
     waiting = [text_of(edge.predecessor) for edge in facts.edges if edge.outcome is None]
     named = ", ".join(waiting[:NAMED])
     more = f" and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
     return Finding(
         passed=False,
         detail=f"{count - len(waiting)} of {count} predecessors are done, its rule is "
-        f"{task.rule.name}",
+        f"{task.rule.shown.name}",
         since=task.created_at,
         unblock=f"task {named}{more}" if waiting else "the resolver",
         delay_ms=None if waiting else CONFIRM_MS,

@@ -1,4 +1,4 @@
-"""Graphs: one atomic batch in, all or nothing; and a whole graph cancelled."""
+"""Graphs: one atomic batch in, all or nothing; a whole graph read and cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..admission.limits import MIB
 from ..domain.errors import InvalidArgument, MainspringError
 from ..domain.task import IdempotencyKey, NewTask
 from ..engine import Engine
-from ..ids import mint, parse
+from ..ids import mint, parse, text_of
 from ..store.port import Field, ListQuery, Store
 from .convert import check_text, invalid
 from .dependencies import refuse_cycle, wait_for, waits_of
@@ -117,6 +117,22 @@ def place_unknown(error: MainspringError, tasks: Sequence[NewTask]) -> Mainsprin
             error.field = "dependencies.task_ids"
             return placed(error, n)
     return error
+
+
+async def graph_status(
+    store: Store, graph_id: bytes, namespace: str
+) -> task_requests_pb2.StatusResponse | None:
+    """How many tasks of a graph are in each status; None if there is no such graph."""
+    found = await store.count_tasks(namespace, Field("graph_id", "=", graph_id), "status")
+    counts = sorted((int(value), count) for value, count in found if value is not None and count)
+    if not counts:
+        return None
+    graph = task_requests_pb2.GraphState(
+        graph_id=text_of(graph_id), tasks=sum(count for _, count in counts)
+    )
+    for status, count in counts:
+        graph.counts.add(status=status, count=count)
+    return task_requests_pb2.StatusResponse(graph=graph)
 
 
 async def cancel_graph(

@@ -30,7 +30,7 @@ from .convert import (
 )
 from .copies import retry
 from .explain import explain
-from .graphs import cancel_graph
+from .graphs import cancel_graph, graph_status
 from .interceptors import namespace_of
 from .queries import count_tasks, history, list_tasks
 from .schedule_backfill import BackfillCalls
@@ -97,14 +97,16 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Status(
         self, request: task_requests_pb2.StatusRequest, context: Any
     ) -> task_requests_pb2.StatusResponse:
-        """Read one task or schedule."""
+        """Read one task, schedule or graph."""
         task_id = task_id_of(request.task_id)
         view = check_view(request.view)
+        namespace = namespace_of(context)
         rows = await self._store.load(
-            [task_id], payload=view == task_pb2.TASK_VIEW_FULL, namespace=namespace_of(context)
+            [task_id], payload=view == task_pb2.TASK_VIEW_FULL, namespace=namespace
         )
         if rows[0] is None:
-            found = await self._schedules.status(task_id, namespace_of(context), view)
+            found = await self._schedules.status(task_id, namespace, view)
+            found = found or await graph_status(self._store, task_id, namespace)
             if found is None:
                 raise unknown_task(task_id)
             return found

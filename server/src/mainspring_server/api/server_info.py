@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from mainspring.v1 import admin_service_pb2, rung_pb2
 
 from .. import __version__
 from ..clock_guard import ClockGuard
 from ..config import Settings
+from ..domain.calendar import tzdata_version
 from ..queue.port import ReadyQueue
 from ..store.port import ShardLeases
 from ..wheel.port import Wheel
@@ -84,7 +84,7 @@ class ServerInfo:
             limits=self._limits(),
             start_time=timestamp(self._started_at),
             clock_offset=duration(self._guard.offset_ms),
-            tzdata_version=version("tzdata"),
+            tzdata_version=tzdata_version(),
             protocol_versions=PROTOCOL_VERSIONS,
             lease_timeout=duration(settings.lease_ms),
             heartbeat_interval=duration(settings.heartbeat_ms),

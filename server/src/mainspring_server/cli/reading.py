@@ -28,7 +28,7 @@ def get(
     server: ServerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one task, or one schedule."""
+    """Show one task, one schedule, or how far a graph is."""
     from mainspring.v1.task_pb2 import TASK_VIEW_BASIC, TASK_VIEW_FULL
     from mainspring.v1.task_requests_pb2 import StatusRequest
 
@@ -39,7 +39,7 @@ def get(
     with connect(options.server) as connection:
         reply = connection.call("Status", StatusRequest(task_id=task_id, view=view))
     if options.json:
-        document = message_document(reply.task)
+        document = message_document(reply.graph if reply.HasField("graph") else reply.task)
         if reply.HasField("schedule"):
             document["schedule"] = message_document(reply.schedule)
         print_json(document)
@@ -48,8 +48,12 @@ def get(
 
 
 def _show_task(reply: StatusResponse) -> None:
-    from .views import full_fields, schedule_fields, task_fields
+    from .views import full_fields, graph_fields, schedule_fields, task_fields
 
+    if reply.HasField("graph"):
+        print_fields(graph_fields(reply.graph))
+        print_note(f"mainspring graph {reply.graph.graph_id} draws it.")
+        return
     fields = task_fields(reply.task)
     fields.update(full_fields(reply.task))
     if reply.HasField("schedule"):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mainspring.v1.query_requests_pb2 import ExplainResponse
     from mainspring.v1.schedule_pb2 import Instance, ScheduleState
     from mainspring.v1.task_pb2 import Attempt, Payload, Task, Transition
+    from mainspring.v1.task_requests_pb2 import GraphState
 
 TERMINAL = frozenset(
     {
@@ -247,6 +248,12 @@ def schedule_fields(state: ScheduleState) -> dict[str, str]:
         "live tasks": "\n".join(state.live_task_ids),
         "so far": ", ".join(counts),
     }
+
+
+def graph_fields(graph: GraphState) -> dict[str, str]:
+    """How many tasks of a graph are in each state."""
+    fields = {"graph": graph.graph_id, "tasks": str(graph.tasks)}
+    return fields | {status_name(row.status): str(row.count) for row in graph.counts}
 
 
 def full_fields(task: Task) -> dict[str, str]:

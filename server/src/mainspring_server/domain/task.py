@@ -78,6 +78,11 @@ class Rule(IntEnum):
     NONE_FAILED = 5
     ALL_DONE_IN_TIME = 6
 
+    @property
+    def shown(self) -> Rule:
+        """The one that people see."""
+        return Rule.ALL_DONE if self is Rule.ALL_DONE_IN_TIME else self
+
 
 class Waits(NamedTuple):
     """What a CREATED task waits for: its predecessors, their rule, and the delay after them."""

@@ -29,7 +29,7 @@ from mainspring.v1 import schedule_pb2 as mainspring_dot_v1_dot_schedule__pb2
 from mainspring.v1 import task_pb2 as mainspring_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!mainspring/v1/task_requests.proto\x12\rmainspring.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1cmainspring/v1/schedule.proto\x1a\x18mainspring/v1/task.proto\"\xde\x03\n\rSubmitRequest\x12\x11\n\ttask_type\x18\x01 \x01(\t\x12\'\n\x07payload\x18\x02 \x01(\x0b\x32\x16.mainspring.v1.Payload\x12)\n\x08schedule\x18\x03 \x01(\x0b\x32\x17.mainspring.v1.Schedule\x12\x31\n\x0c\x64\x65pendencies\x18\x04 \x01(\x0b\x32\x1b.mainspring.v1.Dependencies\x12\x17\n\x0fidempotency_key\x18\x05 \x01(\t\x12\x15\n\x08priority\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05queue\x18\x07 \x01(\t\x12)\n\x05retry\x18\x08 \x01(\x0b\x32\x1a.mainspring.v1.RetryPolicy\x12)\n\x08timeouts\x18\t \x01(\x0b\x32\x17.mainspring.v1.Timeouts\x12\x38\n\x06labels\x18\n \x03(\x0b\x32(.mainspring.v1.SubmitRequest.LabelsEntry\x12\x11\n\tlocal_ref\x18\x0b \x01(\t\x12\x15\n\rtrace_context\x18\x0c \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priority\"\x8c\x01\n\x0eSubmitResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.mainspring.v1.TaskStatus\x12,\n\x08\x64ue_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65xisting\x18\x04 \x01(\x08\"\x7f\n\x12SubmitBatchRequest\x12.\n\x08requests\x18\x01 \x03(\x0b\x32\x1c.mainspring.v1.SubmitRequest\x12\x0e\n\x06\x61tomic\x18\x02 \x01(\x08\x12)\n\x04\x63ron\x18\x03 \x01(\x0b\x32\x1b.mainspring.v1.CronSchedule\"\x8b\x01\n\x13SubmitBatchResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .mainspring.v1.SubmitBatchResult\x12\x10\n\x08graph_id\x18\x02 \x01(\t\x12/\n\x08schedule\x18\x03 \x01(\x0b\x32\x1d.mainspring.v1.SubmitResponse\"v\n\x11SubmitBatchResult\x12\x32\n\tsubmitted\x18\x01 \x01(\x0b\x32\x1d.mainspring.v1.SubmitResponseH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\x08\n\x06result\"G\n\rStatusRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12%\n\x04view\x18\x02 \x01(\x0e\x32\x17.mainspring.v1.TaskView\"c\n\x0eStatusResponse\x12!\n\x04task\x18\x01 \x01(\x0b\x32\x13.mainspring.v1.Task\x12.\n\x08schedule\x18\x02 \x01(\x0b\x32\x1c.mainspring.v1.ScheduleState\"0\n\rCancelRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"-\n\x0e\x43\x61ncelResponse\x12\x1b\n\x13\x63\x61ncelled_instances\x18\x01 \x01(\x03\"H\n\x0eHistoryRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x80\x01\n\x0fHistoryResponse\x12(\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x16.mainspring.v1.Attempt\x12*\n\tinstances\x18\x02 \x03(\x0b\x32\x17.mainspring.v1.Instance\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\xaa\x01\n\x11RescheduleRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12.\n\x08\x64ue_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12\x14\n\x07version\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x06\n\x04whenB\n\n\x08_version\"7\n\x12RescheduleResponse\x12!\n\x04task\x18\x01 \x01(\x0b\x32\x13.mainspring.v1.Task\"\x1f\n\x0cRetryRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"\x98\x01\n\rRetryResponse\x12\x42\n\x0cnew_task_ids\x18\x01 \x03(\x0b\x32,.mainspring.v1.RetryResponse.NewTaskIdsEntry\x12\x10\n\x08\x65xisting\x18\x02 \x01(\x08\x1a\x31\n\x0fNewTaskIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!mainspring/v1/task_requests.proto\x12\rmainspring.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1cmainspring/v1/schedule.proto\x1a\x18mainspring/v1/task.proto\"\xde\x03\n\rSubmitRequest\x12\x11\n\ttask_type\x18\x01 \x01(\t\x12\'\n\x07payload\x18\x02 \x01(\x0b\x32\x16.mainspring.v1.Payload\x12)\n\x08schedule\x18\x03 \x01(\x0b\x32\x17.mainspring.v1.Schedule\x12\x31\n\x0c\x64\x65pendencies\x18\x04 \x01(\x0b\x32\x1b.mainspring.v1.Dependencies\x12\x17\n\x0fidempotency_key\x18\x05 \x01(\t\x12\x15\n\x08priority\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05queue\x18\x07 \x01(\t\x12)\n\x05retry\x18\x08 \x01(\x0b\x32\x1a.mainspring.v1.RetryPolicy\x12)\n\x08timeouts\x18\t \x01(\x0b\x32\x17.mainspring.v1.Timeouts\x12\x38\n\x06labels\x18\n \x03(\x0b\x32(.mainspring.v1.SubmitRequest.LabelsEntry\x12\x11\n\tlocal_ref\x18\x0b \x01(\t\x12\x15\n\rtrace_context\x18\x0c \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priority\"\x8c\x01\n\x0eSubmitResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.mainspring.v1.TaskStatus\x12,\n\x08\x64ue_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65xisting\x18\x04 \x01(\x08\"\x7f\n\x12SubmitBatchRequest\x12.\n\x08requests\x18\x01 \x03(\x0b\x32\x1c.mainspring.v1.SubmitRequest\x12\x0e\n\x06\x61tomic\x18\x02 \x01(\x08\x12)\n\x04\x63ron\x18\x03 \x01(\x0b\x32\x1b.mainspring.v1.CronSchedule\"\x8b\x01\n\x13SubmitBatchResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .mainspring.v1.SubmitBatchResult\x12\x10\n\x08graph_id\x18\x02 \x01(\t\x12/\n\x08schedule\x18\x03 \x01(\x0b\x32\x1d.mainspring.v1.SubmitResponse\"v\n\x11SubmitBatchResult\x12\x32\n\tsubmitted\x18\x01 \x01(\x0b\x32\x1d.mainspring.v1.SubmitResponseH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\x08\n\x06result\"G\n\rStatusRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12%\n\x04view\x18\x02 \x01(\x0e\x32\x17.mainspring.v1.TaskView\"\x8d\x01\n\x0eStatusResponse\x12!\n\x04task\x18\x01 \x01(\x0b\x32\x13.mainspring.v1.Task\x12.\n\x08schedule\x18\x02 \x01(\x0b\x32\x1c.mainspring.v1.ScheduleState\x12(\n\x05graph\x18\x03 \x01(\x0b\x32\x19.mainspring.v1.GraphState\"Y\n\nGraphState\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\r\n\x05tasks\x18\x02 \x01(\x03\x12*\n\x06\x63ounts\x18\x03 \x03(\x0b\x32\x1a.mainspring.v1.StatusCount\"G\n\x0bStatusCount\x12)\n\x06status\x18\x01 \x01(\x0e\x32\x19.mainspring.v1.TaskStatus\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"0\n\rCancelRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"-\n\x0e\x43\x61ncelResponse\x12\x1b\n\x13\x63\x61ncelled_instances\x18\x01 \x01(\x03\"H\n\x0eHistoryRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x80\x01\n\x0fHistoryResponse\x12(\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x16.mainspring.v1.Attempt\x12*\n\tinstances\x18\x02 \x03(\x0b\x32\x17.mainspring.v1.Instance\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\xaa\x01\n\x11RescheduleRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12.\n\x08\x64ue_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12\x14\n\x07version\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x06\n\x04whenB\n\n\x08_version\"7\n\x12RescheduleResponse\x12!\n\x04task\x18\x01 \x01(\x0b\x32\x13.mainspring.v1.Task\"\x1f\n\x0cRetryRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"\x98\x01\n\rRetryResponse\x12\x42\n\x0cnew_task_ids\x18\x01 \x03(\x0b\x32,.mainspring.v1.RetryResponse.NewTaskIdsEntry\x12\x10\n\x08\x65xisting\x18\x02 \x01(\x08\x1a\x31\n\x0fNewTaskIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,24 +54,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITBATCHRESULT']._serialized_end=1211
   _globals['_STATUSREQUEST']._serialized_start=1213
   _globals['_STATUSREQUEST']._serialized_end=1284
-  _globals['_STATUSRESPONSE']._serialized_start=1286
-  _globals['_STATUSRESPONSE']._serialized_end=1385
-  _globals['_CANCELREQUEST']._serialized_start=1387
-  _globals['_CANCELREQUEST']._serialized_end=1435
-  _globals['_CANCELRESPONSE']._serialized_start=1437
-  _globals['_CANCELRESPONSE']._serialized_end=1482
-  _globals['_HISTORYREQUEST']._serialized_start=1484
-  _globals['_HISTORYREQUEST']._serialized_end=1556
-  _globals['_HISTORYRESPONSE']._serialized_start=1559
-  _globals['_HISTORYRESPONSE']._serialized_end=1687
-  _globals['_RESCHEDULEREQUEST']._serialized_start=1690
-  _globals['_RESCHEDULEREQUEST']._serialized_end=1860
-  _globals['_RESCHEDULERESPONSE']._serialized_start=1862
-  _globals['_RESCHEDULERESPONSE']._serialized_end=1917
-  _globals['_RETRYREQUEST']._serialized_start=1919
-  _globals['_RETRYREQUEST']._serialized_end=1950
-  _globals['_RETRYRESPONSE']._serialized_start=1953
-  _globals['_RETRYRESPONSE']._serialized_end=2105
-  _globals['_RETRYRESPONSE_NEWTASKIDSENTRY']._serialized_start=2056
-  _globals['_RETRYRESPONSE_NEWTASKIDSENTRY']._serialized_end=2105
+  _globals['_STATUSRESPONSE']._serialized_start=1287
+  _globals['_STATUSRESPONSE']._serialized_end=1428
+  _globals['_GRAPHSTATE']._serialized_start=1430
+  _globals['_GRAPHSTATE']._serialized_end=1519
+  _globals['_STATUSCOUNT']._serialized_start=1521
+  _globals['_STATUSCOUNT']._serialized_end=1592
+  _globals['_CANCELREQUEST']._serialized_start=1594
+  _globals['_CANCELREQUEST']._serialized_end=1642
+  _globals['_CANCELRESPONSE']._serialized_start=1644
+  _globals['_CANCELRESPONSE']._serialized_end=1689
+  _globals['_HISTORYREQUEST']._serialized_start=1691
+  _globals['_HISTORYREQUEST']._serialized_end=1763
+  _globals['_HISTORYRESPONSE']._serialized_start=1766
+  _globals['_HISTORYRESPONSE']._serialized_end=1894
+  _globals['_RESCHEDULEREQUEST']._serialized_start=1897
+  _globals['_RESCHEDULEREQUEST']._serialized_end=2067
+  _globals['_RESCHEDULERESPONSE']._serialized_start=2069
+  _globals['_RESCHEDULERESPONSE']._serialized_end=2124
+  _globals['_RETRYREQUEST']._serialized_start=2126
+  _globals['_RETRYREQUEST']._serialized_end=2157
+  _globals['_RETRYRESPONSE']._serialized_start=2160
+  _globals['_RETRYRESPONSE']._serialized_end=2312
+  _globals['_RETRYRESPONSE_NEWTASKIDSENTRY']._serialized_start=2263
+  _globals['_RETRYRESPONSE_NEWTASKIDSENTRY']._serialized_end=2312
 # @@protoc_insertion_point(module_scope)

@@ -280,7 +280,7 @@ class StatusRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """A task's or a schedule's id. Required."""
+    """A task's, a schedule's or a graph's id. Required."""
     view: _task_pb2.TaskView.ValueType
     """How much of it. Optional, default BASIC."""
     def __init__(
@@ -299,33 +299,97 @@ Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
 @_typing.final
 class StatusResponse(_message.Message):
-    """One task. All fields are output only."""
+    """One task, schedule or graph. All fields are output only."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    GRAPH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def task(self) -> _task_pb2.Task:
-        """The task, or the schedule read as one."""
+        """The task, or the schedule read as one. Not set for a graph."""
 
     @_builtins.property
     def schedule(self) -> _schedule_pb2.ScheduleState:
         """The schedule as such. Not set for a task."""
+
+    @_builtins.property
+    def graph(self) -> Global___GraphState:
+        """The graph. Not set for a task or a schedule."""
 
     def __init__(
         self,
         *,
         task: _task_pb2.Task | None = ...,
         schedule: _schedule_pb2.ScheduleState | None = ...,
+        graph: Global___GraphState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["graph", b"graph", "schedule", b"schedule", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["graph", b"graph", "schedule", b"schedule", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class GraphState(_message.Message):
+    """How far a graph is. All fields are output only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRAPH_ID_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    graph_id: _builtins.str
+    """Its id."""
+    tasks: _builtins.int
+    """How many tasks it has; those that retention has deleted no longer count."""
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatusCount]:
+        """How many are in each status, in the order of the states; a status that none is in is left out."""
+
+    def __init__(
+        self,
+        *,
+        graph_id: _builtins.str = ...,
+        tasks: _builtins.int = ...,
+        counts: _abc.Iterable[Global___StatusCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "graph_id", b"graph_id", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GraphState: _TypeAlias = GraphState  # noqa: Y015
+
+@_typing.final
+class StatusCount(_message.Message):
+    """How many tasks are in one status. All fields are output only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    status: _task_pb2.TaskStatus.ValueType
+    """The status."""
+    count: _builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        status: _task_pb2.TaskStatus.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatusCount: _TypeAlias = StatusCount  # noqa: Y015
 
 @_typing.final
 class CancelRequest(_message.Message):
