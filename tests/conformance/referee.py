@@ -12,8 +12,6 @@ from cronsim import CronSim
 MINUTE = timedelta(minutes=1)
 # Of cronsim's clock in one search; an honest one takes hundreds.
 MOVES = 20_000
-# Fixed times of a day that is left out meet in one instant: at most a day's minutes.
-REPEATS = 1_500
 
 
 class Boundary(NamedTuple):
@@ -110,23 +108,18 @@ class BoundedCronSim(CronSim):
 
 
 def cronsim_ticks(expression: str, info: ZoneInfo, after: datetime) -> Iterator[int]:
-    """Instants in milliseconds, in order; several local times that meet in one are one.
+    """Instants in milliseconds, in order.
 
     Raises:
-        Stuck: cronsim finds no next one.
+        Stuck: cronsim finds no next one, or the same once more and so for ever.
     """
     last = 0
-    repeated = 0
     for tick in BoundedCronSim(expression, after.astimezone(info)):
         instant = int(tick.timestamp()) * 1_000
-        if instant > last:
-            yield instant
-            last = instant
-            repeated = 0
-            continue
-        repeated += 1
-        if repeated > REPEATS:
+        if instant <= last:
             raise Stuck
+        yield instant
+        last = instant
 
 
 class Rules(NamedTuple):

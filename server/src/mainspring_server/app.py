@@ -175,7 +175,12 @@ class App:
         if Role.API in settings.roles:
             found.append(
                 SchedulerService(
-                    self.engine, self.store, self.watcher, self.clock, settings.limits
+                    self.engine,
+                    self.store,
+                    self.schedules,
+                    self.watcher,
+                    self.clock,
+                    settings.limits,
                 ).register
             )
         if Role.API in settings.roles or Role.DISPATCH in settings.roles:

@@ -87,6 +87,24 @@ def key(now: int, digest: bytes = b"k", request: bytes = b"r") -> IdempotencyKey
     return IdempotencyKey(digest.ljust(16, b"\0"), request.ljust(32, b"\0"), now + DAY)
 
 
+# --- Keys --------------------------------------------------------------------------------------
+
+
+async def test_the_holder_of_a_key(
+    store: Store, schedules: ScheduleStore, advance: Callable[[int], None]
+) -> None:
+    now = await store.now()
+    assert await schedules.key_holder(key(now)) is None
+    one = scheduled(now)
+    await schedules.insert_schedules([ScheduleKey(one, key(now))])
+    assert await schedules.key_holder(key(now)) == one.schedule_id
+    with pytest.raises(MainspringError) as refused:
+        await schedules.key_holder(key(now, request=b"another"))
+    assert refused.value.reason == "IDEMPOTENCY_KEY_REUSED"
+    advance(DAY)
+    assert await schedules.key_holder(key(now)) is None
+
+
 # --- insert and load ---------------------------------------------------------------------------
 
 

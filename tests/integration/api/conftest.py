@@ -33,6 +33,7 @@ from mainspring_server.domain.leases import Grant, Seat, Want
 from mainspring_server.engine import Engine
 from mainspring_server.queue.claimed import ClaimedQueue
 from mainspring_server.resolve.service import Resolver
+from mainspring_server.schedules import Schedules
 from mainspring_server.store.sqlite.store import SqliteStore
 from mainspring_server.wheel.polled import PolledWheel
 
@@ -129,7 +130,9 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
     readings = Readings({"grpc_messages": lambda: interceptor.messages}, lambda: None, lambda: None)
     info = ServerInfo(settings, ClockGuard(store, clock), store, wheel, queue, readings)
     services = (
-        SchedulerService(engine, store, watcher, clock, settings.limits).register,
+        SchedulerService(
+            engine, store, Schedules(store.schedules, engine), watcher, clock, settings.limits
+        ).register,
         AdminService(engine, store, dispatcher, info).register,
         WorkerService(engine, dispatcher, clock, settings.leases, settings.limits).register,
     )

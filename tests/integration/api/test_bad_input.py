@@ -146,30 +146,22 @@ async def test_accepted_at_the_bounds(api: Api) -> None:
     assert (await api.scheduler.Submit(submission(lambda r: r.labels.update(labels)))).task_id
 
 
-async def test_what_is_not_served_names_the_field(api: Api) -> None:
-    cron = submission(lambda r: setattr(r.schedule.cron, "expression", "* * * * *"))
-    batch = task_requests_pb2.SubmitBatchRequest
-    calls = (
-        (api.scheduler.Submit(cron), "schedule.cron"),
-        (
-            api.scheduler.SubmitBatch(
-                batch(requests=[submission()], atomic=True, cron={"expression": "* * * * *"})
-            ),
-            "cron",
-        ),
-    )
-    for call, field in calls:
-        found = await refusal(call)
-        assert found.code is grpc.StatusCode.UNIMPLEMENTED
-        assert (found.reason, found.field) == ("NOT_IMPLEMENTED", field)
-
-
 @pytest.mark.parametrize("rpc", ["Pause", "Resume", "Trigger", "Backfill", "Update", "Preview"])
-async def test_calls_of_schedules_are_not_served(api: Api, rpc: str) -> None:
-    request = getattr(schedule_requests_pb2, f"{rpc}Request")(task_id=UNKNOWN)
+async def test_calls_of_schedules_need_one_that_exists(api: Api, rpc: str) -> None:
+    made = getattr(schedule_requests_pb2, f"{rpc}Request")
+    found = await refusal(getattr(api.scheduler, rpc)(made()))
+    assert (found.code, found.reason) == (INVALID, "FIELD_REQUIRED")
+    found = await refusal(getattr(api.scheduler, rpc)(made(task_id="none")))
+    assert found.code is INVALID
+    request = made(task_id=UNKNOWN)
+    if rpc == "Backfill":
+        request.start_time.FromSeconds(NOW // 1_000 - 60)
+        request.end_time.FromSeconds(NOW // 1_000)
+    if rpc == "Update":
+        request.submission.priority = 1
+        request.update_mask.paths.append("priority")
     found = await refusal(getattr(api.scheduler, rpc)(request))
-    assert found.code is grpc.StatusCode.UNIMPLEMENTED
-    assert (found.reason, found.metadata["rpc"]) == ("NOT_IMPLEMENTED", rpc)
+    assert (found.code, found.reason) == (grpc.StatusCode.NOT_FOUND, "TASK_NOT_FOUND")
 
 
 # --- Batches ----------------------------------------------------------------------------------

@@ -23,9 +23,7 @@ def calendar(expression: str, zone: str = "UTC", **options: Any) -> Calendar:
     return parse(CalendarSpec(expression, zone, **options))
 
 
-def fires(
-    expression: str, after: str, count: int, zone: str = "UTC", **options: Any
-) -> list[str]:
+def fires(expression: str, after: str, count: int, zone: str = "UTC", **options: Any) -> list[str]:
     """The next local times; whichever way they are asked for, they are the same."""
     found = calendar(expression, zone, **options)
     times = found.between(at(after), found.end_at, count)

@@ -284,6 +284,12 @@ class ScheduleCalls:
         if (await self._stage.schedules.load([task_id], namespace))[0] is None:
             return await self._run_now(task_id, namespace)
 
+        if key:
+            # Before the policy is asked: an instance that is live because of this very key.
+            first = await self._stage.schedules.store.key_holder(self._key(request, namespace))
+            if first is not None:
+                return await self._triggered_before(first)
+
         def add(view: View, mint: Mint) -> Plan:
             chosen = overlap or view.schedule.policy.overlap
             plan = schedule_changes.trigger(view, mint, chosen)
@@ -291,14 +297,18 @@ class ScheduleCalls:
                 row: LedgerRow = plan.answer
                 for task in plan.insert:
                     if task.task_id == row.task_id:
-                        task.idempotency = self._key(request, namespace, view.now)
+                        task.idempotency = self._key(request, namespace)
             return plan
 
         try:
             visited = await self._stage.change(task_id, namespace, add)
         except KeyTaken as taken:
-            return await self._triggered_before(taken)
+            return await self._triggered_before(taken.first)
         row: LedgerRow = visited.plan.answer
+        if row.task_id is None and key:  # skipped, perhaps because of a twin a moment ago
+            first = await self._stage.schedules.store.key_holder(self._key(request, namespace))
+            if first is not None:
+                return await self._triggered_before(first)
         if row.task_id is None:
             return schedule_requests_pb2.TriggerResponse(
                 outcome=schedule_pb2.INSTANCE_OUTCOME_SKIPPED
@@ -306,20 +316,18 @@ class ScheduleCalls:
         made = next(answer for answer in visited.inserted if answer.task_id == row.task_id)
         return _triggered(row.task_id, made.status, made.due_at)
 
-    def _key(
-        self, request: schedule_requests_pb2.TriggerRequest, namespace: str, now: int
-    ) -> IdempotencyKey:
+    def _key(self, request: schedule_requests_pb2.TriggerRequest, namespace: str) -> IdempotencyKey:
         """A key that no Submit's can meet: a task type is never empty."""
         return IdempotencyKey(
             key_digest(namespace, "", f"trigger\0{request.idempotency_key}"),
             hashlib.sha256(request.SerializeToString(deterministic=True)).digest(),
-            now + self._stage.limits.idempotency_ms,
+            self._stage.engine.clock.now() + self._stage.limits.idempotency_ms,
         )
 
-    async def _triggered_before(self, taken: KeyTaken) -> schedule_requests_pb2.TriggerResponse:
-        first = (await self._stage.store.load([taken.first]))[0]
+    async def _triggered_before(self, task_id: bytes) -> schedule_requests_pb2.TriggerResponse:
+        first = (await self._stage.store.load([task_id]))[0]
         if first is None:
-            raise unknown_task(taken.first)
+            raise unknown_task(task_id)
         response = _triggered(first.task_id, first.status, first.due_at)
         response.existing = True
         return response

@@ -56,17 +56,16 @@ class SchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self,
         engine: Engine,
         store: Store,
+        schedules: Schedules,
         watcher: Watcher,
         clock: Clock,
         limits: Limits,
-        schedules: Schedules | None = None,
     ) -> None:
         self._engine = engine
         self._store = store
         self._watcher = watcher
         self._clock = clock
         self._limits = limits
-        schedules = schedules or Schedules(store.schedules, engine)
         self._submissions = Submissions(engine, clock, limits, schedules)
         stage = Stage(schedules, engine, store, limits)
         self._schedules = ScheduleCalls(stage)

@@ -77,6 +77,13 @@ class ScheduleStore(Protocol):
         for another request AlreadyExists IDEMPOTENCY_KEY_REUSED.
         """
 
+    async def key_holder(self, key: IdempotencyKey) -> bytes | None:
+        """The task or schedule that a key stands for; None if it is free.
+
+        Raises:
+            AlreadyExists: IDEMPOTENCY_KEY_REUSED, it was used for another request.
+        """
+
     async def defer_schedules(self, ids: Sequence[bytes], next_check_at: int) -> None:
         """Move the next visit of live schedules, without looking at what they are made of."""
 
@@ -90,6 +97,19 @@ class ScheduleStore(Protocol):
 
     async def purge_ledger(self, before: int, limit: int) -> int:
         """Delete rows with an outcome older than this, and ended schedules without rows."""
+
+
+def holder_of(key: IdempotencyKey, request_hash: bytes, holder: bytes) -> bytes:
+    """The holder of a key that is known, if it was made by the same request."""
+    if request_hash != key.request_hash:
+        name = text_of(holder)
+        raise AlreadyExists(
+            "IDEMPOTENCY_KEY_REUSED",
+            f"the idempotency key was used within 24 h for another request, {name}: use a new one",
+            field="idempotency_key",
+            metadata={"task_id": name},
+        )
+    return holder
 
 
 def refused_predecessor(task_id: bytes, *, schedule: bool) -> MainspringError:

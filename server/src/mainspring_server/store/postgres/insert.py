@@ -16,7 +16,7 @@ from ...domain.errors import Unavailable
 from ...domain.retry import DEFAULT_RETRY
 from ...domain.task import IdempotencyKey, Inserted, InsertState, NewTask, Status
 from .pool import Door, Session
-from .rows import AT, CLOCK, NOW
+from .rows import AT, CLOCK, NOW, STATEMENT_CLOCK
 
 _COLUMNS = {
     "task_id": "uuid",
@@ -114,6 +114,10 @@ HOLDERS = f"""SELECT k.digest, k.request_hash, k.task_id,
     coalesce(t.due_at, s.next_check_at, s.settled_at)
 FROM unnest($1::uuid[]) AS u(digest) JOIN idempotency_keys k ON k.digest = u.digest
 LEFT JOIN tasks t ON t.task_id = k.task_id LEFT JOIN schedules s ON s.schedule_id = k.task_id"""
+
+
+KEY_HOLDER = f"""SELECT request_hash, task_id FROM idempotency_keys
+WHERE digest = $2 AND expires_at > coalesce($1::bigint, {STATEMENT_CLOCK})"""
 
 
 class _Holder(NamedTuple):

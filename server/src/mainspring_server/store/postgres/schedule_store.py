@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ...domain.schedule import LedgerRow, Outcome, Schedule
-from ...domain.task import Inserted
-from ..schedules import Decide, ScheduleKey, Visited
+from ...domain.task import IdempotencyKey, Inserted
+from ..schedules import Decide, ScheduleKey, Visited, holder_of
 from . import ledger, schedules, visits
+from .insert import KEY_HOLDER
 from .pool import Door
 
 
@@ -32,6 +33,11 @@ class PostgresSchedules:
     ) -> list[Schedule | None]:
         """See ScheduleStore."""
         return await schedules.load_schedules(self._visits, ids, namespace)
+
+    async def key_holder(self, key: IdempotencyKey) -> bytes | None:
+        """See ScheduleStore."""
+        rows = await self._visits.rows(KEY_HOLDER, self._clock(), key.digest)
+        return holder_of(key, *rows[0]) if rows else None
 
     async def due_schedules(self, shards: Sequence[int], limit: int) -> list[bytes]:
         """See ScheduleStore."""

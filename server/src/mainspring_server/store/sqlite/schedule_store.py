@@ -8,9 +8,10 @@ from typing import Any, Protocol, TypeVar
 
 from ...clock import Clock
 from ...domain.schedule import LedgerRow, Outcome, Schedule
-from ...domain.task import Inserted
-from ..schedules import Decide, ScheduleKey, Visited
+from ...domain.task import IdempotencyKey, Inserted
+from ..schedules import Decide, ScheduleKey, Visited, holder_of
 from . import ledger, schedules, visits
+from .insert import holders_of
 from .writer import Work
 
 R = TypeVar("R")
@@ -58,6 +59,12 @@ class SqliteSchedules:
     ) -> list[Schedule | None]:
         """See ScheduleStore."""
         return self._look_up(lambda db: schedules.load_schedules(db, ids, namespace))
+
+    async def key_holder(self, key: IdempotencyKey) -> bytes | None:
+        """See ScheduleStore."""
+        now = self._clock.now()
+        found = self._look_up(lambda db: holders_of(db, now, [key])).get(key.digest)
+        return None if found is None else holder_of(key, *found)
 
     async def due_schedules(self, shards: Sequence[int], limit: int) -> list[bytes]:
         """See ScheduleStore."""
