@@ -190,7 +190,10 @@ def test_the_commands_of_the_pages_exist() -> None:
             if words[0] != "mainspring" or words[1].startswith("COMMAND"):
                 continue
             assert words[1] in commands, f"{page.name}: {line}"
-            known = {option for p in commands[words[1]].params for option in p.opts}
+            command = commands[words[1]]
+            if len(words) > 2:  # one of a group
+                command = getattr(command, "commands", {}).get(words[2], command)
+            known = {option for p in command.params for option in p.opts}
             options = {word.partition("=")[0] for word in words if word.startswith("--")}
             assert options - known - {"--server", "--help"} == set(), f"{page.name}: {line}"
 

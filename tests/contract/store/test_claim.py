@@ -26,6 +26,8 @@ async def test_claim_grants_and_writes_the_lease(store: Store, kit: Any, refs: A
         retry=RetryPolicy(max_attempts=7),
         trace_context="trace",
         timeouts=Timeouts(run_ms=900_000),
+        schedule_id=bytes(16),
+        nominal_at=1_700_000_000_000,
     )
     now = await store.now()
     (grant,) = await store.claim(refs([task]), kit.want(("w9", 1), lease_ms=5_000))
@@ -34,7 +36,7 @@ async def test_claim_grants_and_writes_the_lease(store: Store, kit: Any, refs: A
     assert (grant.attempt, grant.max_attempts, grant.due_at) == (1, 7, task.due_at)
     assert (grant.payload_kind, grant.payload, grant.payload_metadata) == payload
     assert (grant.checkpoint, grant.trace_context) == (None, "trace")
-    assert grant.run_timeout_ms == 900_000
+    assert (grant.run_timeout_ms, grant.nominal_at) == (900_000, 1_700_000_000_000)
     assert grant.lease_expires_at >= now + 5_000
     stored = await kit.stored(task.task_id)
     assert (stored.status, stored.version, stored.attempts) == (Status.RUNNING, 2, 1)

@@ -76,6 +76,8 @@ def lease_message(grant: Grant) -> lease_pb2.Lease:
         message.trace_context = grant.trace_context
     if grant.run_timeout_ms is not None:
         message.run_timeout.CopyFrom(duration(grant.run_timeout_ms))
+    if grant.nominal_at is not None:
+        message.nominal_time.CopyFrom(timestamp(grant.nominal_at))
     for item in grant.handed:
         message.predecessors.add(
             task_id=text_of(item.task_id),

@@ -15,11 +15,14 @@ import typer
 from . import (
     changing,
     graphing,
+    importing,
     migrating,
     operating,
     previewing,
     reading,
+    scheduling,
     serving,
+    steering,
     submitting,
     watching,
     working,
@@ -40,6 +43,7 @@ app = typer.Typer(
 
 _SERVERS = "Servers and workers"
 _TASKS = "Tasks"
+_SCHEDULES = "Schedules"
 _OPERATION = "Operation"
 
 app.command(rich_help_panel=_SERVERS)(serving.dev)
@@ -56,7 +60,14 @@ app.command(rich_help_panel=_TASKS)(graphing.graph)
 app.command(rich_help_panel=_TASKS)(changing.cancel)
 app.command(rich_help_panel=_TASKS)(changing.retry)
 app.command(rich_help_panel=_TASKS)(changing.reschedule)
-app.command(rich_help_panel=_TASKS)(previewing.preview)
+app.command(rich_help_panel=_SCHEDULES)(scheduling.schedule)
+app.command(rich_help_panel=_SCHEDULES)(previewing.preview)
+app.command(rich_help_panel=_SCHEDULES)(steering.pause)
+app.command(rich_help_panel=_SCHEDULES)(steering.resume)
+app.command(rich_help_panel=_SCHEDULES)(steering.trigger)
+app.command(rich_help_panel=_SCHEDULES)(steering.backfill)
+app.command(rich_help_panel=_SCHEDULES)(steering.update)
+app.add_typer(importing.imports, name="import", rich_help_panel=_SCHEDULES)
 app.add_typer(operating.queues, name="queues", rich_help_panel=_OPERATION)
 app.command(rich_help_panel=_OPERATION)(operating.workers)
 app.command(rich_help_panel=_OPERATION)(operating.info)

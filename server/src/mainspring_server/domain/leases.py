@@ -61,6 +61,7 @@ class Grant(NamedTuple):
     trace_context: str | None
     run_timeout_ms: int | None
     has_predecessors: bool = False
+    nominal_at: int | None = None  # of an instance of a schedule
     handed: tuple[Handed, ...] = ()  # by them; the engine adds it to what the store claimed
 
 

@@ -23,7 +23,7 @@ _SET = f"""status = 4, version = t.version + 1, attempts = t.attempts + 1, worke
 _GRANT = """t.task_id, t.version, t.worker_id, t.namespace || '/' || t.queue, t.task_type,
     t.attempts, t.max_attempts, t.due_at, t.lease_expires_at,
     coalesce(p.kind, 0::smallint), coalesce(p.body, ''::bytea), p.metadata,
-    t.checkpoint, t.trace_context, t.run_ms, t.rule IS NOT NULL"""
+    t.checkpoint, t.trace_context, t.run_ms, t.rule IS NOT NULL, t.nominal_at"""
 
 CLAIM = f"""WITH {NOW}
 UPDATE tasks t SET {_SET}

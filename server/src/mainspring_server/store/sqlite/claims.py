@@ -19,11 +19,11 @@ from .rows import Row, by_ids, update_by
 _GRANT = (
     "SELECT t.task_id, t.version + 1, NULL, {lane}, t.task_type, t.attempts + 1, t.max_attempts, "
     "t.due_at, ?, coalesce(p.kind, 0), coalesce(p.body, x''), p.metadata, t.checkpoint, "
-    "t.trace_context, t.run_ms, t.rule IS NOT NULL, t.seq, t.priority, t.status "
+    "t.trace_context, t.run_ms, t.rule IS NOT NULL, t.nominal_at, t.seq, t.priority, t.status "
     "FROM tasks t LEFT JOIN payloads p ON p.seq = t.seq"
 )
 _BODY = 10
-_TOKEN, _DUE, _RUN, _SEQ, _PRIORITY, _STATUS = 1, 7, 14, 16, 17, 18
+_TOKEN, _DUE, _RUN, _SEQ, _PRIORITY, _STATUS = 1, 7, 14, 17, 18, 19
 _by_turn = itemgetter(_PRIORITY, _DUE, _SEQ)
 
 _BY_ID = _GRANT.format(lane="t.namespace || '/' || t.queue")
@@ -143,7 +143,7 @@ def _grant(db: sqlite3.Connection, now: int, rows: Iterable[Row], want: Want) ->
     taken: dict[str, list[int]] = {}
     limits: list[Row] = []
     for row, worker_id in zip(rows, workers, strict=False):
-        grants.append(Grant(row[0], row[1], worker_id, *row[3:16]))
+        grants.append(Grant(row[0], row[1], worker_id, *row[3:_SEQ]))
         taken.setdefault(worker_id, []).append(row[_SEQ])
         if row[_RUN] is not None:
             limits.append((now + row[_RUN], row[_SEQ]))
