@@ -300,6 +300,7 @@ def test_a_failure_pauses_a_schedule_that_asks_for_it(place: Place) -> None:
     cron = CronSchedule("* * * * *", exact=True, pause_on_failure=True)
     schedule = place.client.submit("report", cron=cron).task_id
     place.worker.fails = True
+    place.idle(schedule)
     place.server.advance(60)
     place.eventually(
         lambda: place.client.get(place.ledger(schedule)[0].task_id).status.name, "FAILED"
@@ -382,7 +383,7 @@ def test_six_hours_pass_at_once(place: Place, catch_up: CatchUp, fired: int) -> 
 
     place.eventually(unseen, 71 - fired)
     for _ in range(fired):  # spread: one a while
-        place.server.advance(30)
+        place.server.advance(20)
     place.eventually(lambda: place.counts(schedule).get(FIRED, 0), 1 + fired)
     rows = [row for row in place.ledger(schedule) if row.outcome is FIRED][1:]
     assert [row.nominal_time for row in rows] == [
