@@ -1,0 +1,82 @@
+"""What passed while nothing ran, and what people do meanwhile, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainspring_server.domain import schedule_changes
+from mainspring_server.domain.schedule import CatchUp, Outcome, Overlap, Policy
+
+from .conftest import Node, Open
+
+START = 1_767_225_600_000
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "fired"), [(CatchUp.NONE, 0), (CatchUp.LATEST, 1), (CatchUp.ALL, 10)]
+)
+async def test_c27_down_for_six_hours(open_site: Open, catch_up: CatchUp, fired: int) -> None:
+    """C27: every five minutes, nobody there for six hours; ALL is capped at ten, and spread."""
+    policy = Policy(
+        overlap=Overlap.ALLOW_ALL, catch_up=catch_up, window_ms=12 * HOUR, max_catch_up=10
+    )
+    async with open_site(START) as site:
+        schedule = await site.submit("*/5 * * * *", policy)
+        await site.live(START + 6 * MINUTE)
+        site.tick(6 * HOUR)
+        back = site.clock.now()
+        await site.live(back + 2 * MINUTE)
+        counts = await site.check(schedule, [START + n * 5 * MINUTE for n in range(1, 74)])
+        # Two fired on time or stood already made: that of 00:05, and that of 00:10.
+        assert counts[Outcome.FIRED] == 2 + fired
+        assert sum(counts.values()) == 73
+        late = [t for t in await site.tasks(schedule) if t.terminal and t.due_at >= back]
+        assert len({task.due_at for task in late}) == len(late) == fired
+
+
+async def test_c22_two_materialisers_at_one_schedule(open_site: Open) -> None:
+    """C22: both see it due, one makes the instance."""
+    async with open_site(START) as site:
+        schedule = await site.submit("* * * * *", Policy())
+        one, two = Node(site.store, site.clock), Node(site.store, site.clock)
+        for node in (one, two):
+            await node.open()
+        for minute in range(1, 6):
+            await asyncio.gather(one.work(), two.work())
+            await asyncio.gather(one.work(), two.work())
+            site.tick(START + minute * MINUTE - site.clock.now())
+        await one.work()
+        counts = await site.check(schedule, [START + n * MINUTE for n in range(1, 6)])
+        assert counts == {Outcome.FIRED: 5}
+
+
+async def test_v5_changes_race_with_the_materialiser(open_site: Open) -> None:
+    """V5, V6: pause and resume at the instant of a tick lose none and double none."""
+    async with open_site(START) as site:
+        schedule = await site.submit("* * * * *", Policy(overlap=Overlap.ALLOW_ALL))
+        node = Node(site.store, site.clock)
+        await node.open()
+        for minute in range(1, 9):
+            await node.work()
+            site.tick(START + minute * MINUTE - site.clock.now())
+            change = schedule_changes.pause if minute % 2 else _resume
+            await asyncio.gather(
+                node.work(),
+                node.schedules.change(
+                    schedule, "default", lambda view, mint, change=change: change(view, mint, "")
+                ),
+            )
+        await site.live(START + 10 * MINUTE)
+        rows = await site.ledger(schedule)
+        assert [row.nominal_at for row in rows] == [START + n * MINUTE for n in range(1, 11)]
+        assert {row.outcome for row in rows} <= {Outcome.FIRED, Outcome.PAUSED}
+        made = [task.nominal_at for task in await site.tasks(schedule)]
+        assert sum(row.outcome is Outcome.FIRED for row in rows) <= len(made)
+
+
+def _resume(view: object, mint: object, note: str) -> object:
+    return schedule_changes.resume(view, mint, note, None)  # type: ignore[arg-type]
