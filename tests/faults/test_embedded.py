@@ -68,7 +68,9 @@ def test_a_killed_worker_costs_its_tasks_one_attempt(here: Site, client: Client)
     assert [attempt.outcome.name for attempt in history] == ["SUCCEEDED", "LOST"]  # newest first
 
 
-def test_a_worker_that_was_frozen_changes_nothing_when_it_wakes(here: Site, client: Client) -> None:
+def test_l2_a_worker_that_was_frozen_changes_nothing_when_it_wakes(
+    here: Site, client: Client
+) -> None:
     frozen = here.worker("frozen", "Nap", slots=10)
     ids = submit(client, "nap", 10, seconds=1.0)
     eventually(lambda: len(here.record("frozen")) == 10, 15, "all are running")
@@ -131,7 +133,7 @@ def test_a_silent_sync_handler_loses_its_lease_and_a_talking_one_does_not(
     assert client.wait(silent, timeout=30).attempts == 2
 
 
-def test_a_healthy_handler_ten_leases_long_runs_once(here: Site, client: Client) -> None:
+def test_l8_a_healthy_handler_ten_leases_long_runs_once(here: Site, client: Client) -> None:
     here.worker("long", "Nap", slots=4)
     task_id = submit(client, "nap", 1, seconds=10 * LEASE)[0]
     task = client.wait(task_id, timeout=40)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(1_200)
 
 
 async def test_i6_one_outcome_a_tick_whatever_is_killed(open_site: Open) -> None:
-    """I6, C22 and C23: killed before or after each call of the store, at random."""
+    """I6: killed before or after each call of the store, at random."""
     kills: set[str] = set()
     async with open_site(START) as site:
         for seed in range(SEEDS // 2):

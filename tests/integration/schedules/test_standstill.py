@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from mainspring_server.domain import schedule_changes
-from mainspring_server.domain.schedule import CatchUp, Outcome, Overlap, Policy
+from mainspring_server.domain.schedule import CatchUp, Outcome, Overlap, Policy, Source
 
 from .conftest import Node, Open
 
@@ -38,8 +38,55 @@ async def test_c27_down_for_six_hours(open_site: Open, catch_up: CatchUp, fired:
         assert len({task.due_at for task in late}) == len(late) == fired
 
 
-async def test_c22_two_materialisers_at_one_schedule(open_site: Open) -> None:
-    """C22: both see it due, one makes the instance."""
+async def test_c22_a_trigger_that_wakes_early_fires_nothing(open_site: Open) -> None:
+    """C22: woken 8 s early, and again at the time: one run."""
+    async with open_site(START) as site:
+        schedule = await site.submit("* * * * *", Policy())
+        await site.live(START + MINUTE - 8_000)
+        node = Node(site.store, site.clock)
+        await node.open()
+        (open_row,) = await site.store.schedules.ledger(schedule, None, 1)
+        (early,) = await node.engine.make_ready([open_row.task_id])
+        assert early.state.name == "EARLY"
+        await site.live(START + MINUTE + 1_000)
+        counts = await site.check(schedule, [START + MINUTE])
+        assert counts == {Outcome.FIRED: 1}
+
+
+async def test_c24_a_daily_tick_while_nobody_leads(open_site: Open) -> None:
+    """C24: killed 1 s before it, another 40 s later: once, late."""
+    async with open_site(START) as site:
+        schedule = await site.submit("0 7 * * *", Policy())
+        tick = START + 7 * HOUR
+        await site.live(tick - 1_000)
+        site.tick(41_000)
+        await site.live(tick + 60_000)
+        counts = await site.check(schedule, [tick])
+        assert counts == {Outcome.FIRED: 1}
+        (ran,) = [task for task in await site.tasks(schedule) if task.terminal]
+        assert ran.started_at == tick + 40_000
+
+
+async def test_c25_the_series_goes_on_whatever_becomes_of_an_instance(open_site: Open) -> None:
+    """C25: run now, cancel one, restart: the next tick still comes, and only once."""
+    async with open_site(START) as site:
+        schedule = await site.submit("*/10 * * * *", Policy(overlap=Overlap.ALLOW_ALL))
+        await site.live(START + 11 * MINUTE)
+        node = Node(site.store, site.clock)
+        await node.open()
+        await node.schedules.change(
+            schedule, "default", lambda view, mint: schedule_changes.trigger(view, mint, None)
+        )
+        (row,) = [row for row in await site.tasks(schedule) if row.due_at == START + 20 * MINUTE]
+        assert await node.engine.cancel([row.task_id], "by hand") == {row.task_id}
+        await site.live(START + 41 * MINUTE)
+        rows = [row for row in await site.ledger(schedule) if row.source is Source.CRON]
+        assert [(row.nominal_at - START) // MINUTE for row in rows] == [10, 20, 30, 40]
+        assert [row.outcome.name for row in rows] == ["FIRED", "CANCELLED", "FIRED", "FIRED"]
+
+
+async def test_two_materialisers_at_one_schedule(open_site: Open) -> None:
+    """Both see it due, one makes the instance."""
     async with open_site(START) as site:
         schedule = await site.submit("* * * * *", Policy())
         one, two = Node(site.store, site.clock), Node(site.store, site.clock)

@@ -281,7 +281,7 @@ async def test_draining_hands_out_nothing_more_and_tells_everybody(
     assert list(worker.outbox) == [DrainFrame("going", 5_000)]
 
 
-async def test_a_stream_that_never_acknowledges_gets_no_more_until_it_speaks(
+async def test_l4_a_stream_that_never_acknowledges_gets_no_more_until_it_speaks(
     engine: Engine, dispatcher: Dispatcher
 ) -> None:
     worker = session("w", 2)
