@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
-from .domain import recurrence
+from .domain import recurrence, schedule_changes
+from .domain.calendar import tzdata_version
 from .domain.errors import NotFound
 from .domain.instances import Mint
 from .domain.schedule import LedgerRow, Outcome, Plan, Schedule, View
@@ -58,6 +60,31 @@ class Schedules:
         visited = await self.store.visit(ids, _visit_if_due)
         await self._follow(visited)
         return sum(one is not None and one.plan.schedule is not None for one in visited)
+
+    async def rezone(self, limit: int) -> int:
+        """Take schedules over that another tz database computed; how many that were.
+
+        One whose next time moves is reported in the log.
+        """
+        version = tzdata_version()
+        ids = await self.store.other_zones(version, limit)
+        if not ids:
+            return 0
+        visited = await self.store.visit(ids, _rezone)
+        await self._follow(visited)
+        for one in visited:
+            if one is not None and one.plan.answer is not None:
+                before, after = one.plan.answer
+                log.warning(
+                    "tz database %s, was %s: the next time of schedule %s (%s) moves from %s to %s",
+                    version,
+                    one.before.schedule.tz_version,
+                    text_of(one.before.schedule.schedule_id),
+                    one.before.schedule.spec.time_zone,
+                    _shown(before),
+                    _shown(after),
+                )
+        return len(ids)
 
     async def change(self, schedule_id: bytes, namespace: str, operation: Operation) -> Visited:
         """Do what a caller asks for, after settling what has passed; the plan holds its answer.
@@ -122,6 +149,14 @@ def unknown_schedule(schedule_id: bytes) -> NotFound:
 
 def _mint_at(now: int) -> Mint:
     return partial(mint, now)
+
+
+def _rezone(view: View) -> Plan:
+    return schedule_changes.rezone(view, _mint_at(view.now))
+
+
+def _shown(at: int | None) -> str:
+    return "none" if at is None else f"{datetime.fromtimestamp(at / 1_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _visit_if_due(view: View) -> Plan:

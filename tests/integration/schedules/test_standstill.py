@@ -6,8 +6,18 @@ import asyncio
 
 import pytest
 
-from mainspring_server.domain import schedule_changes
-from mainspring_server.domain.schedule import CatchUp, Outcome, Overlap, Policy, Source
+from mainspring_server.domain import recurrence, schedule_changes
+from mainspring_server.domain.instances import Mint, Slot
+from mainspring_server.domain.schedule import (
+    CatchUp,
+    Outcome,
+    Overlap,
+    Plan,
+    Policy,
+    Source,
+    View,
+)
+from mainspring_server.schedules import Operation
 
 from .conftest import Node, Open
 
@@ -127,3 +137,45 @@ async def test_v5_changes_race_with_the_materialiser(open_site: Open) -> None:
 
 def _resume(view: object, mint: object, note: str) -> object:
     return schedule_changes.resume(view, mint, note, None)  # type: ignore[arg-type]
+
+
+async def test_another_tz_database_moves_what_it_has_to_and_says_so(
+    open_site: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_site(START) as site:
+        stays = await site.submit("0 7 * * *", Policy(), time_zone="Europe/Paris")
+        moves = await site.submit("0 9 * * *", Policy(), time_zone="Europe/Paris")
+        await site.live(START + HOUR)
+        monkeypatch.setattr(schedule_changes, "tzdata_version", lambda: "2099z")
+        monkeypatch.setattr("mainspring_server.schedules.tzdata_version", lambda: "2099z")
+        # As if the database of before had put nine o'clock an hour later.
+        wrong = START + 9 * HOUR
+        node = Node(site.store, site.clock)
+        await node.open()
+        visited = await node.schedules.change(moves, "default", _made_for(wrong))
+        assert visited.plan.schedule is not None
+        await node.work()
+        (row,) = await site.store.schedules.load_schedules([moves])
+        assert (row.tz_version, row.next_nominal_at) == ("2099z", START + 8 * HOUR)
+        (row,) = await site.store.schedules.load_schedules([stays])
+        assert (row.tz_version, row.next_nominal_at) == ("2099z", START + 6 * HOUR)
+        told = [text for text in caplog.messages if "tz database 2099z" in text]
+        assert len(told) == 1
+        assert "moves from 2026-01-01T09:00:00Z to 2026-01-01T08:00:00Z" in told[0]
+        await site.live(START + 10 * HOUR)
+        assert await site.check(moves, [START + 8 * HOUR]) == {Outcome.FIRED: 1}
+        assert await site.check(stays, [START + 6 * HOUR]) == {Outcome.FIRED: 1}
+
+
+def _made_for(nominal: int) -> Operation:
+    """A change that leaves the next instance standing at another time, as an old database would."""
+
+    def change(view: View, mint: Mint) -> Plan:
+        visit = recurrence.begin(view, mint)
+        recurrence.withdraw(visit, "test")
+        recurrence.add(visit, Slot(nominal, nominal))
+        plan = recurrence.finish(visit)
+        visit.schedule.tz_version = "2000a"
+        return plan
+
+    return change

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .calendar import parse
+from .calendar import parse, tzdata_version
 from .instances import Mint, Slot, make
 from .recurrence import WAITING, Visit, add, before, begin, finish, pause_at, settle, withdraw
 from .schedule import Outcome, Overlap, Plan, Schedule, Source, View
@@ -143,6 +143,24 @@ def _queue_behind(visit: Visit) -> None:
     """Make the next instance anew where it has to wait for what was inserted just now."""
     if visit.schedule.policy.overlap in WAITING:
         withdraw(visit, "made anew, behind an instance that was asked for")
+
+
+def rezone(view: View, mint: Mint) -> Plan:
+    """Go by the tz database of this process; the answer is the next time before and after, if it moved.
+
+    The instance that is not yet due was made with the database that the schedule names. Where the
+    zone's rules have changed it is made anew, for the time that is right now.
+    """
+    visit = begin(view, mint)
+    settle(visit)
+    schedule, before = visit.schedule, visit.schedule.next_nominal_at
+    schedule.tz_version = tzdata_version()
+    if before is not None and before > visit.now and schedule.live:
+        after = visit.calendar.next_after(max(visit.now, (schedule.resume_from or 0) - 1))
+        if after != before:
+            withdraw(visit, "the clock changes of its zone are others now")
+            visit.plan.answer = before, after
+    return finish(visit)
 
 
 def update(view: View, mint: Mint, changed: Schedule) -> Plan:

@@ -41,6 +41,7 @@ class Materialiser(Service):
         self._schedules = schedules
         self._batch = batch
         self._shards: tuple[int, ...] = ()
+        self._rezoned = False
         schedules.changed.append(self.wake.set)
 
     async def open(self, shards: Sequence[int]) -> None:
@@ -56,6 +57,10 @@ class Materialiser(Service):
             return None
         store = self._schedules.store
         try:
+            if not self._rezoned:  # once after the start: the tz database came with it
+                self._rezoned = await self._schedules.rezone(self._batch) == 0
+                if not self._rezoned:
+                    return self.clock.now()
             due = await store.due_schedules(self._shards, self._batch)
             if due:
                 await self._visit(due)

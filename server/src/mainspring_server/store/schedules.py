@@ -65,6 +65,9 @@ class ScheduleStore(Protocol):
     async def next_schedule_check(self, shards: Sequence[int]) -> int | None:
         """The smallest next_check_at of these shards; None if there is nothing to come."""
 
+    async def other_zones(self, tz_version: str, limit: int) -> list[bytes]:
+        """Live schedules whose times were computed with another tz database, in id order."""
+
     async def visit(self, ids: Sequence[bytes], decide: Decide) -> list[Visited | None]:
         """Lock each schedule, decide, apply, in one transaction for all; None where it is unknown.
 

@@ -34,6 +34,10 @@ class PostgresSchedules:
         """See ScheduleStore."""
         return await schedules.load_schedules(self._visits, ids, namespace)
 
+    async def other_zones(self, tz_version: str, limit: int) -> list[bytes]:
+        """See ScheduleStore."""
+        return [row[0] for row in await self._query.rows(schedules.OTHER_ZONES, tz_version, limit)]
+
     async def key_holder(self, key: IdempotencyKey) -> bytes | None:
         """See ScheduleStore."""
         rows = await self._visits.rows(KEY_HOLDER, self._clock(), key.digest)

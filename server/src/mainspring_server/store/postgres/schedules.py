@@ -84,6 +84,9 @@ DUE = f"""WITH {NOW} SELECT s.schedule_id FROM schedules s
 WHERE s.next_check_at <= {AT} AND {_MINE}
 ORDER BY s.next_check_at, s.schedule_id LIMIT $3"""
 
+OTHER_ZONES = """SELECT schedule_id FROM schedules
+WHERE next_check_at IS NOT NULL AND tz_version <> $1 ORDER BY schedule_id LIMIT $2"""
+
 NEXT = f"""SELECT s.next_check_at FROM schedules s
 WHERE s.next_check_at IS NOT NULL AND {_MINE.replace("$2", "$1")} ORDER BY s.next_check_at LIMIT 1"""
 

@@ -60,6 +60,12 @@ class SqliteSchedules:
         """See ScheduleStore."""
         return self._look_up(lambda db: schedules.load_schedules(db, ids, namespace))
 
+    async def other_zones(self, tz_version: str, limit: int) -> list[bytes]:
+        """See ScheduleStore."""
+        return self._look_up(
+            lambda db: [row[0] for row in db.execute(schedules.OTHER_ZONES, (tz_version, limit))]
+        )
+
     async def key_holder(self, key: IdempotencyKey) -> bytes | None:
         """See ScheduleStore."""
         now = self._clock.now()

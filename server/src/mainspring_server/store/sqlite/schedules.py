@@ -37,6 +37,10 @@ _DUE = (
     "SELECT schedule_id FROM schedules WHERE next_check_at <= ?{shards} "
     "ORDER BY next_check_at, schedule_id LIMIT ?"
 )
+OTHER_ZONES = (
+    "SELECT schedule_id FROM schedules WHERE next_check_at IS NOT NULL AND tz_version <> ? "
+    "ORDER BY schedule_id LIMIT ?"
+)
 _NEXT = "SELECT min(next_check_at) FROM schedules WHERE next_check_at IS NOT NULL{shards}"
 _IN_SHARDS = " AND instr(?, substr(schedule_id, 16, 1)) > 0"
 _DEFER = (
