@@ -17,7 +17,7 @@ from .processes import ROOT, BenchError
 from .report import machine, versions
 from .site import RUNGS
 
-WORKLOADS = ("latency", "drain", "delayed", "herd", "economy", "graph")
+WORKLOADS = ("latency", "drain", "delayed", "herd", "economy", "graph", "schedules")
 RESULTS = ROOT / "bench" / "results"
 
 

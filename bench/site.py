@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -101,6 +102,17 @@ class Site:
         children = [child for found in self._servers.values() for child in found] + self._workers
         return "\n".join(f"{child.name}: {child.last_words()}" for child in children)
 
+    def restart(self) -> float:
+        """Stop every server process and start it anew, on other ports; seconds until all serve."""
+        for children in self._servers.values():
+            for child in children:
+                child.stop()
+        self._servers.clear()
+        self.servers.clear()
+        began = time.monotonic()
+        self._start_servers()
+        return time.monotonic() - began
+
     # --- workers ---
 
     def add_workers(
@@ -133,12 +145,16 @@ class Site:
 
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self.rung != "embedded":
+            self._start_services()
+            run_once(python(*CLI, "migrate", "--store", self.urls["store"]), "mainspring migrate")
+        self._start_servers()
+
+    def _start_servers(self) -> None:
         if self.rung == "embedded":
             arguments = ("dev", "--json", "--listen", "127.0.0.1:0", "--data", str(self.folder))
             self.api = self.dispatch = [self._serve("server", *arguments)]
             return
-        self._start_services()
-        run_once(python(*CLI, "migrate", "--store", self.urls["store"]), "mainspring migrate")
         if self.rung == "postgres":
             self.api = [
                 self._serve("server", *self._serve_arguments()) for _ in range(self._processes)

@@ -275,7 +275,7 @@ class CronSchedule(_message.Message):
     EXCLUSIONS_FIELD_NUMBER: _builtins.int
     PAUSE_ON_FAILURE_FIELD_NUMBER: _builtins.int
     expression: _builtins.str
-    """Five fields, six with leading seconds, `@hourly` and the like, or `@every 90s`. Names, ranges,
+    """Five fields, six with leading seconds, `@hourly` and the like, or `@every 90s` (whole seconds). Names, ranges,
     steps, lists, L, LW, nL, L-n, W, n#k and H (keyed on the schedule's id) are read; day of month and
     day of week match with OR unless one begins with `*`. Required, at most 256 characters.
     """
