@@ -10,6 +10,7 @@ import typer
 from .options import JsonOption, ServerOption, shared
 from .output import message_document, print_json, print_line, print_note
 from .parsing import check_json, parse_duration, parse_instant, parse_labels, read_payload
+from .previewing import Gap, Overlap
 
 if TYPE_CHECKING:
     from mainspring.v1.schedule_pb2 import CronSchedule
@@ -34,21 +35,6 @@ class CatchUpChoice(Enum):
     LATEST = "latest"
     NONE = "none"
     ALL = "all"
-
-
-class GapChoice(Enum):
-    """What happens at a local time that does not exist."""
-
-    RUN_AFTER_GAP = "run-after-gap"
-    SKIP = "skip"
-
-
-class TwiceChoice(Enum):
-    """What happens at a local time that occurs twice."""
-
-    FIRST = "first"
-    LAST = "last"
-    BOTH = "both"
 
 
 Zone = Annotated[
@@ -109,11 +95,11 @@ CatchUpRuns = Annotated[
     ),
 ]
 GapOption = Annotated[
-    GapChoice | None,
+    Gap | None,
     typer.Option("--dst-gap", help="A local time that does not exist.", rich_help_panel=_RULES),
 ]
 TwiceOption = Annotated[
-    TwiceChoice | None,
+    Overlap | None,
     typer.Option("--dst-overlap", help="A local time that occurs twice.", rich_help_panel=_RULES),
 ]
 PauseOnFailure = Annotated[
@@ -247,9 +233,7 @@ def _set_rules(
         cron.catch_up.max_runs = runs
 
 
-def _set_clock_changes(
-    cron: CronSchedule, gap: GapChoice | None, twice: TwiceChoice | None
-) -> None:
+def _set_clock_changes(cron: CronSchedule, gap: Gap | None, twice: Overlap | None) -> None:
     from mainspring.v1.schedule_pb2 import DstGapPolicy, DstOverlapPolicy
 
     if gap is not None:
