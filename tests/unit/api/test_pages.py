@@ -1,7 +1,7 @@
 """Page tokens are bound to the call that made them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mainspring_server.api.pages import page_key, page_token
@@ -35,12 +35,12 @@ def test_a_token_of_another_question_is_refused(place: int) -> None:
         page_key(page_token(SCOPE, (1, "a")), other)
 
 
+@example(0, 208)  # base64's other spelling of the same bits
 @given(st.integers(0, 200), st.integers(1, 255))
 def test_a_changed_token_is_refused(at: int, change: int) -> None:
     token = page_token(SCOPE, (1_700_000_000_000, "0190f3c47e1a7c3e9b603f1d2a9c5b77"))
     at %= len(token)
     changed = token[:at] + chr((ord(token[at]) + change) % 256) + token[at + 1 :]
-    # The last character of base64 has bits that mean nothing.
-    if changed != token and at < len(token) - 1:
+    if changed != token:
         with pytest.raises(InvalidArgument):
             page_key(changed, SCOPE)
