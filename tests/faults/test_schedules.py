@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from mainspring.enums import InstanceOutcome
 
 from .processes import Site, eventually, site
 
-KILLS = 20 if os.environ.get("MAINSPRING_FAULTS") == "long" else 4
+KILLS = 20 if os.environ.get("MAINSPRING_FAULTS") == "long" else 2
 SCHEDULES = 20
 CRON = CronSchedule(
     "* * * * * *",
@@ -44,6 +46,35 @@ def test_i6_no_tick_is_lost_or_doubled_by_kills(here: Site) -> None:
             here.server.kill()
             here.server.restart()
             here.healthy()
+        last = {task_id: client.pause(task_id).pause_time for task_id in ids}
+        eventually(lambda: not any(live(client, task_id) for task_id in ids), 60, "all have ended")
+        for task_id in ids:
+            check(client, task_id, str(last[task_id]))
+
+
+CALLS = ("visit", "due_schedules", "make_ready", "claim_lanes", "succeed")
+FAILPOINTS = [f"{where} {call}" for call in CALLS for where in ("before", "after")]
+ROUNDS = 20 if os.environ.get("MAINSPRING_FAULTS") == "long" else 1
+"""Of each failpoint."""
+
+
+def test_i6_killed_at_each_step_of_making_and_firing(here: Site) -> None:
+    """A real SIGKILL, at the very call: by its own store's hand."""
+    here.worker("naps", "Nap", slots=200)
+    chance = random.Random(2)
+    plain = here.server.args
+    deadly = [sys.executable, str(Path(__file__).with_name("failpoint_server.py")), *plain[1:]]
+    with Client(here.address) as client:
+        ids = [client.submit("nap", {"seconds": 0.0}, cron=CRON).task_id for _ in range(SCHEDULES)]
+        here.server.kill()
+        for failpoint in FAILPOINTS * ROUNDS:
+            env = {"FAILPOINT": failpoint, "CALLS": str(chance.randint(1, 3))}
+            here.server.args, here.server.env = deadly, {**here.env, **env}
+            here.server.restart()
+            assert here.server.child.wait(30) == -signal.SIGKILL, failpoint
+        here.server.args, here.server.env = plain, here.env
+        here.server.restart()
+        here.healthy()
         last = {task_id: client.pause(task_id).pause_time for task_id in ids}
         eventually(lambda: not any(live(client, task_id) for task_id in ids), 60, "all have ended")
         for task_id in ids:
