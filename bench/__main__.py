@@ -17,7 +17,7 @@ from .processes import ROOT, BenchError
 from .report import machine, versions
 from .site import RUNGS
 
-WORKLOADS = ("latency", "drain", "delayed", "herd", "economy", "graph", "schedules")
+WORKLOADS = ("latency", "drain", "delayed", "herd", "economy", "graph", "schedules", "peers")
 RESULTS = ROOT / "bench" / "results"
 
 

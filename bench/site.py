@@ -7,12 +7,16 @@ on free ports of the loopback interface and is gone afterwards.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
 
 from .board import Board
 from .processes import BenchError, Child, python, run_once
@@ -24,6 +28,14 @@ RUNGS = ("embedded", "postgres", "distributed")
 ROLES = ("api", "trigger", "dispatch", "sweep")
 CLI = ("-m", "mainspring_server.cli")
 _SERVICES = {"embedded": (), "postgres": ("postgresql",), "distributed": ()}
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
 
 
 class Site:
@@ -88,6 +100,17 @@ class Site:
                 found[name] = [running.pid]
         found["worker"] = [child.pid for child in self._workers]
         return found
+
+    def services(self) -> dict[str, list[int]]:
+        """Process ids of the services alone, by name."""
+        assert self._services is not None
+        return {name: [running.pid] for name, running in self._services.running.items()}
+
+    def new_database(self, name: str) -> str:
+        """The URL of another, empty database on the site's PostgreSQL."""
+        store = self.urls["store"]
+        asyncio.run(_execute(store, f"CREATE DATABASE {name}"))
+        return urlunsplit(urlsplit(store)._replace(path=f"/{name}"))
 
     def check(self) -> None:
         """BenchError if a process has ended."""
