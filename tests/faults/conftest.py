@@ -11,11 +11,14 @@ from .cluster import Cluster, cluster
 from .load import Load
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_cluster(
     services: RealServices, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Two processes of each role, for every test that leaves them as they were."""
+    """Two processes of each role, for every test that leaves them as they were.
+
+    They end with the module: later tests count what goes on at the same services.
+    """
     with cluster(tmp_path_factory.mktemp("cluster"), services) as running:
         yield running
 
