@@ -47,8 +47,8 @@ lock: $(VENV)/.stamp-dev ## Compile requirements/*.txt again from the pyprojects
 	@$(LOCK) $(LOCK_OMIT) --group pyproject.toml:dev $(ARGS) -o requirements/dev.txt $(PYPROJECTS) >/dev/null
 	@$(LOCK) $(LOCK_OMIT) -c requirements/dev.txt --group pyproject.toml:build -o requirements/run.txt $(PYPROJECTS) >/dev/null
 	@$(LOCK) -c requirements/dev.txt --group pyproject.toml:bootstrap -o requirements/uv.txt >/dev/null
-	@$(LOCK) --group pyproject.toml:peers -o requirements/peers.txt >/dev/null
-	@$(LOCK:3.11=3.12) --group pyproject.toml:peers-oban -o requirements/peers-oban.txt >/dev/null
+	@$(LOCK) --group pyproject.toml:peers $(ARGS) -o requirements/peers.txt >/dev/null
+	@$(LOCK:3.11=3.12) --group pyproject.toml:peers-oban $(ARGS) -o requirements/peers-oban.txt >/dev/null
 	@git diff --stat -- requirements
 
 LOCK = $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11

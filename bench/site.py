@@ -127,14 +127,18 @@ class Site:
 
     def restart(self) -> float:
         """Stop every server process and start it anew, on other ports; seconds until all serve."""
+        self.stop_servers()
+        began = time.monotonic()
+        self._start_servers()
+        return time.monotonic() - began
+
+    def stop_servers(self) -> None:
+        """Stop every server process; the services stay."""
         for children in self._servers.values():
             for child in children:
                 child.stop()
         self._servers.clear()
         self.servers.clear()
-        began = time.monotonic()
-        self._start_servers()
-        return time.monotonic() - began
 
     # --- workers ---
 
@@ -215,10 +219,7 @@ class Site:
 
     def _stop(self) -> None:
         self.stop_workers()
-        for children in self._servers.values():
-            for child in children:
-                child.stop()
-        self._servers.clear()
+        self.stop_servers()
         if self._services is not None:
             self._services.stop()
             self._services = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from oban import Oban, schema, worker
-from program import Countdown, enqueue_all, run
+from program import Countdown, Load, run
 
 CONCURRENCY = 100
 counting: list[Countdown] = []
@@ -27,18 +27,16 @@ async def install(url: str) -> None:
     await pool.close()
 
 
-async def enqueue(url: str, jobs: int) -> None:
+async def enqueue(url: str, load: Load) -> None:
     """Many jobs in one call."""
     pool = await Oban.create_pool(url)
     async with Oban(pool=pool) as oban:
-        await enqueue_all(
-            jobs, lambda count: oban.enqueue_many([NoOp.new({}) for _ in range(count)])
-        )
+        await load.run(lambda count: oban.enqueue_many([NoOp.new({}) for _ in range(count)]))
     await pool.close()
 
 
 async def work(url: str, countdown: Countdown) -> None:
-    """Until the last job has run."""
+    """Until it is stopped."""
     counting.append(countdown)
     pool = await Oban.create_pool(url)
     async with Oban(pool=pool, queues={"default": CONCURRENCY}):

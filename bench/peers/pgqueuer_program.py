@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncpg
-import uvloop
 from pgqueuer import PgQueuer
-from pgqueuer.db import AsyncpgDriver
+from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
-from program import Countdown, enqueue_all, run
+from program import Countdown, Load, run
+
+BATCH = 100
 
 
 async def install(url: str) -> None:
@@ -18,20 +19,16 @@ async def install(url: str) -> None:
     await connection.close()
 
 
-async def enqueue(url: str, jobs: int) -> None:
+async def enqueue(url: str, load: Load) -> None:
     """Many jobs in one call."""
-    connection = await asyncpg.connect(url)
-    queries = Queries(AsyncpgDriver(connection))
-
-    async def some(count: int) -> object:
-        return await queries.enqueue(["noop"] * count, [None] * count, [0] * count)
-
-    await enqueue_all(jobs, some)
-    await connection.close()
+    size = load.in_flight
+    async with asyncpg.create_pool(url, min_size=size, max_size=size) as pool:
+        queries = Queries(AsyncpgPoolDriver(pool))
+        await load.run(lambda count: queries.enqueue(["noop"] * count, [None] * count, [0] * count))
 
 
 async def work(url: str, countdown: Countdown) -> None:
-    """Batches of 100, as its own benchmark takes them."""
+    """Batches of 100, as its own benchmark takes them; each job is started when it is there."""
     connection = await asyncpg.connect(url)
     queuer = PgQueuer(AsyncpgDriver(connection))
 
@@ -40,8 +37,7 @@ async def work(url: str, countdown: Countdown) -> None:
         countdown.one_ran()
 
     print("ready", flush=True)
-    await queuer.run(batch_size=100)
+    await queuer.run(batch_size=BATCH)
 
 
-uvloop.install()
 run(install, enqueue, work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import procrastinate
-from program import Countdown, enqueue_all, run
+from program import Countdown, Load, run
 
 CONCURRENCY = 100
 
@@ -20,7 +20,7 @@ async def install(url: str) -> None:
         await app.schema_manager.apply_schema_async()
 
 
-async def enqueue(url: str, jobs: int) -> None:
+async def enqueue(url: str, load: Load) -> None:
     """Many jobs in one call."""
     app = app_of(url)
 
@@ -29,11 +29,11 @@ async def enqueue(url: str, jobs: int) -> None:
         """Never run here."""
 
     async with app.open_async():
-        await enqueue_all(jobs, lambda count: noop.batch_defer_async(*[{}] * count))
+        await load.run(lambda count: noop.batch_defer_async(*[{}] * count))
 
 
 async def work(url: str, countdown: Countdown) -> None:
-    """Until the last job has run."""
+    """Until it is stopped."""
     app = app_of(url)
 
     @app.task(name="noop")

@@ -1,136 +1,159 @@
 """Job queues of the Python index on the same PostgreSQL, and Mainspring beside them in the same run.
 
-Each enqueues 500 a call while one worker process runs what is there: no-op jobs, committed durably.
+Each enqueues 500 no-op jobs a call while one worker process with about 100 slots runs what is there,
+committed durably. A peer's figure ends when the last job's body ran, Mainspring's when its result is
+stored; that the peer has stored everything too is checked afterwards.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
+import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import asyncpg
+
 from ..options import Options
-from ..processes import ROOT, BenchError, Child, CpuMeter, python
+from ..peer_environments import Environment
+from ..processes import ROOT, BenchError, Child, CpuMeter, run_once
 from ..report import cpu_per_1000
 from ..site import Site
 from . import drain
 
 TASKS = 10_000
+SLOTS = 100
 WITHIN_S = 300.0
+STORED_WITHIN_S = 30.0
 PROGRAMS = ROOT / "bench" / "peers"
-ENVIRONMENTS = ROOT / ".venv-peers"
 
 
 class Peer(NamedTuple):
-    """One of them: its program, its lock, the Python that it needs, and how many jobs it gets."""
+    """One of them: its environment, its default number of jobs, what it is set to."""
 
     name: str
-    requirements: str
-    pythons: tuple[str, ...]
+    environment: Environment
     jobs: int
     config: str
+    unfinished: str
+    """Counts the jobs whose success is not stored."""
 
 
 PEERS = (
-    Peer("pgqueuer", "peers.txt", (), TASKS, "batch 100, uvloop"),
-    Peer("procrastinate", "peers.txt", (), 2_000, "concurrency 100"),
-    Peer("oban", "peers-oban.txt", ("python3.12", "python3.13"), 5_000, "limit 100"),
+    Peer(
+        "pgqueuer",
+        Environment("peers"),
+        TASKS,
+        "batch 100, uvloop",
+        "SELECT count(*) FROM pgqueuer",
+    ),
+    Peer(
+        "procrastinate",
+        Environment("peers"),
+        2_000,
+        "concurrency 100, uvloop",
+        "SELECT count(*) FROM procrastinate_jobs WHERE status <> 'succeeded'",
+    ),
+    Peer(
+        "oban",
+        Environment("peers-oban", at_least=(3, 12)),
+        TASKS,
+        "limit 100, uvloop",
+        "SELECT count(*) FROM oban_jobs WHERE state <> 'completed'",
+    ),
 )
 
 
 def run(options: Options) -> dict[str, Any]:
-    """Mainspring first, then each of the others on a database of its own."""
+    """Mainspring first, then each of the others alone on a database of its own."""
     if options.rung != "postgres":
         raise BenchError("peers stand on PostgreSQL alone: take the postgres rung")
-    tasks = options.tasks or TASKS
-    own = drain.run(replace(options, tasks=tasks))
+    # Before anything is measured: an installation is no quiet neighbour.
+    pythons = {peer.name: peer.environment.python() for peer in PEERS}
+    own = drain.run(
+        replace(options, tasks=options.tasks or TASKS, slots=options.slots or SLOTS),
+    )
+    found: dict[str, dict[str, Any]] = {}
     with Site("postgres", options.folder / "peers") as site:
-        found = {peer.name: _measured(peer, site, options.tasks or peer.jobs) for peer in PEERS}
-    best = max((one["tasks_per_s"] for one in found.values() if "tasks_per_s" in one), default=0.0)
-    keys = ("tasks", "succeeded", "tasks_per_s", "cpu_s_per_1000", "batch", "synchronous_commit")
+        site.stop_servers()
+        for peer in PEERS:
+            python = pythons[peer.name]
+            if python is None:
+                found[peer.name] = {"left_out": f"needs Python {peer.environment.needs}"}
+            else:
+                found[peer.name] = _measured(peer, python, site, options)
+    keys = (
+        *("tasks", "succeeded", "tasks_per_s", "cpu_s_per_1000", "cpu_s_per_1000_by_kind"),
+        *("cores_taken_by_others", "batch", "synchronous_commit"),
+    )
     return {
         **{key: own[key] for key in keys},
+        "enqueue_per_s": own["submit_per_s"],
         **found,
-        "ratio": round(own["tasks_per_s"] / best, 2) if best else 0.0,
+        **beside(own["tasks_per_s"], found),
     }
 
 
-def _measured(peer: Peer, site: Site, jobs: int) -> dict[str, Any]:
-    executable = _environment(peer)
-    if executable is None:
-        return {
-            "left_out": f"it needs one of {', '.join(peer.pythons)}, and none of them runs here"
-        }
+def beside(tasks_per_s: float, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The fastest of those that were measured, and how many times as fast Mainspring is."""
+    rates = {name: one["tasks_per_s"] for name, one in found.items() if "tasks_per_s" in one}
+    fastest = max(rates, key=rates.__getitem__)
+    return {"fastest_peer": fastest, "ratio": round(tasks_per_s / rates[fastest], 4)}
+
+
+def _measured(peer: Peer, python: Path, site: Site, options: Options) -> dict[str, Any]:
+    jobs = options.tasks or peer.jobs
     url = site.new_database(peer.name)
-    program = [str(executable), str(PROGRAMS / f"{peer.name}_program.py")]
-
-    def command(mode: str) -> list[str]:
-        return [*program, mode, url, str(jobs)]
-
-    subprocess.run(command("install"), check=True, capture_output=True, text=True)
-    worker = Child(f"{peer.name}'s worker", command("work"))
+    program = (str(python), str(PROGRAMS / f"{peer.name}_program.py"))
+    run_once([*program, "install", url], f"{peer.name}'s installation")
+    durability = asyncio.run(_value(url, "SHOW synchronous_commit"))
+    sizes = ("--jobs", str(jobs))
+    how = ("--batch", str(options.batch), "--in-flight", str(options.in_flight))
+    children: list[Child] = []
     try:
+        worker = Child(f"{peer.name}'s worker", [*program, "work", url, *sizes])
+        children.append(worker)
         worker.line()
-        load = Child(f"{peer.name}'s load", command("enqueue"))
-        meter = CpuMeter({"worker": [worker.pid], "load": [load.pid], **site.services()})
+        load = Child(f"{peer.name}'s load", [*program, "enqueue", url, *sizes, *how])
+        children.append(load)
+        load.line()
+        kinds = {"worker": [worker.pid], "load": [load.pid], **site.services()}
+        meter = CpuMeter(kinds)
+        load.tell()
         began, sent = map(int, load.line(WITHIN_S).split())
         ended = int(worker.line(WITHIN_S))
-        seconds, _ = meter.read()
-        load.stop()
+        seconds, others = meter.read()
+        _wait_until_stored(peer, url)
     finally:
-        worker.stop()
+        for child in children:
+            child.stop()
     return {
         "tasks": jobs,
         "tasks_per_s": round(jobs * 1e9 / (ended - began), 1),
         "enqueue_per_s": round(jobs * 1e9 / (sent - began), 1),
         "cpu_s_per_1000": round(1_000 * sum(seconds.values()) / jobs, 4),
         "cpu_s_per_1000_by_kind": cpu_per_1000(seconds, jobs),
-        "version": _version(executable, peer.name),
+        "cores_taken_by_others": round(others * 1e9 / (ended - began), 2),
+        "synchronous_commit": durability,
         "config": peer.config,
-        "measured_at": int(time.time()),
+        "version": peer.environment.version(peer.name),
     }
 
 
-def _environment(peer: Peer) -> Path | None:
-    """The peer's own Python, made once from its hash-pinned lock; None where none is new enough."""
-    folder = ENVIRONMENTS / peer.requirements.removesuffix(".txt")
-    executable = folder / "bin" / "python"
-    lock = ROOT / "requirements" / peer.requirements
-    if (folder / "complete").exists():
-        return executable
-    base = next((name for name in peer.pythons if _runs(name)), None)
-    if peer.pythons and base is None:
-        return None
-    _uv("venv", "--quiet", "--clear", "--python", base or python()[0], str(folder))
-    _uv(
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        str(executable),
-        "--require-hashes",
-        "-r",
-        str(lock),
-    )
-    (folder / "complete").touch()
-    return executable
+def _wait_until_stored(peer: Peer, url: str) -> None:
+    """BenchError unless every job's success is stored soon after the last one ran."""
+    until = time.monotonic() + STORED_WITHIN_S
+    while left := asyncio.run(_value(url, peer.unfinished)):
+        if time.monotonic() > until:
+            raise BenchError(f"{peer.name}: all jobs ran, but {left} are not stored as succeeded")
+        time.sleep(0.05)
 
 
-def _runs(name: str) -> bool:
+async def _value(url: str, query: str) -> Any:
+    connection = await asyncpg.connect(url)
     try:
-        return subprocess.run([name, "-c", ""], capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
-
-
-def _uv(*arguments: str) -> None:
-    subprocess.run([str(Path(python()[0]).with_name("uv")), *arguments], check=True)
-
-
-def _version(executable: Path, name: str) -> str:
-    ask = f"import importlib.metadata as m, json; print(json.dumps(m.version({name!r})))"
-    done = subprocess.run([str(executable), "-c", ask], check=True, capture_output=True, text=True)
-    return str(json.loads(done.stdout))
+        return await connection.fetchval(query)
+    finally:
+        await connection.close()

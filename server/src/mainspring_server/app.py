@@ -168,7 +168,7 @@ class App:
 
     def _registrations(self) -> Sequence[Callable[[Any], None]]:
         settings = self.settings
-        # Every process answers about itself; beats and results are taken by api as well.
+        # Every process answers about itself and takes beats and results.
         readings = Readings(self._counters(), self._watermark, self._oldest_find)
         info = ServerInfo(settings, self.guard, self.store, self.wheel, self.queue, readings)
         found = [AdminService(self.engine, self.store, self.dispatcher, info).register]
@@ -183,13 +183,12 @@ class App:
                     settings.limits,
                 ).register
             )
-        if Role.API in settings.roles or Role.DISPATCH in settings.roles:
-            dispatcher = self.dispatcher if Role.DISPATCH in settings.roles else None
-            found.append(
-                WorkerService(
-                    self.engine, dispatcher, self.clock, settings.leases, settings.limits
-                ).register
-            )
+        dispatcher = self.dispatcher if Role.DISPATCH in settings.roles else None
+        found.append(
+            WorkerService(
+                self.engine, dispatcher, self.clock, settings.leases, settings.limits
+            ).register
+        )
         return found
 
     def _counters(self) -> Mapping[str, Callable[[], int]]:

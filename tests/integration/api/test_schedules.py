@@ -15,6 +15,7 @@ from mainspring import (
     CatchUp,
     CatchUpPolicy,
     Client,
+    CountGroupBy,
     CronSchedule,
     Dependencies,
     DstEffect,
@@ -23,10 +24,10 @@ from mainspring import (
     InstanceOutcome,
     InstanceSource,
     InvalidArgument,
-    MainspringError,
     NewTask,
     NotFound,
     OverlapPolicy,
+    ResourceExhausted,
     TaskStatus,
 )
 from mainspring_server.testing import LocalServer
@@ -246,7 +247,7 @@ def test_calls_on_what_is_no_schedule(alone: Place) -> None:
     with pytest.raises(FailedPrecondition) as refused:
         alone.client.retry(schedule)
     assert refused.value.reason == "NOT_A_TASK"
-    with pytest.raises(MainspringError) as no_predecessor:
+    with pytest.raises(InvalidArgument) as no_predecessor:
         alone.client.submit("report", dependencies=Dependencies(task_ids=(schedule,)))
     assert no_predecessor.value.reason == "PREDECESSOR_IS_SCHEDULE"
 
@@ -296,6 +297,15 @@ def test_resume_from_a_time_in_the_pause_catches_up(place: Place) -> None:
     )
 
 
+def test_nobody_resumes_in_a_hundred_years(alone: Place) -> None:
+    schedule = alone.client.submit("report", cron=EVERY_MINUTE).task_id
+    alone.client.pause(schedule)
+    with pytest.raises(InvalidArgument) as refused:
+        alone.client.resume(schedule, resume_from=datetime(2200, 1, 1, tzinfo=UTC))
+    assert refused.value.metadata["field"] == "resume_from_time"
+    assert alone.client.get_schedule(schedule).paused
+
+
 def test_a_failure_pauses_a_schedule_that_asks_for_it(place: Place) -> None:
     cron = CronSchedule("* * * * *", exact=True, pause_on_failure=True)
     schedule = place.client.submit("report", cron=cron).task_id
@@ -326,6 +336,7 @@ def test_cancel_ends_it_and_counts_what_it_took_along(alone: Place) -> None:
     assert [row.task_status for row in rows] == [TaskStatus.CANCELLED] * 3
     assert {row.outcome for row in rows} == {FIRED}
     assert "over: enough" in alone.client.explain(schedule).summary
+    assert alone.client.preview(task_id=schedule).fires == ()
 
 
 # --- Overlap and catch-up ---------------------------------------------------------------------
@@ -521,3 +532,31 @@ def test_a_graph_recurs_as_a_whole(place: Place) -> None:
     assert len(graphs) == 2
     for graph_id in graphs:
         assert place.client.get_graph(graph_id).tasks == 3
+
+
+def test_a_cron_task_in_a_graph_is_told_where_cron_belongs(alone: Place) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        alone.client.submit_graph([NewTask("report", cron="@daily")])
+    assert refused.value.metadata["field"] == "requests[0].schedule"
+    assert "the batch's own cron" in str(refused.value)
+
+
+def test_a_backfill_of_graphs_is_bounded_by_its_tasks(alone: Place) -> None:
+    tasks = [NewTask("report", local_ref=f"t{n}") for n in range(500)]
+    cron = CronSchedule("0 * * * *", start_time=START - timedelta(days=30))
+    made = alone.client.submit_graph(tasks, cron=cron)
+    assert made.schedule is not None
+    schedule = made.schedule.task_id
+    policy = OverlapPolicy.ALLOW_ALL
+    with pytest.raises(ResourceExhausted) as refused:
+        alone.client.backfill(
+            schedule, at(0, 0, day=1), at(10, 0), max_rate=1_000, overlap_policy=policy
+        )
+    assert refused.value.metadata["limit"] == "10"
+    few = alone.client.backfill(
+        schedule, at(8, 0), at(10, 0), max_rate=1_000, overlap_policy=policy
+    )
+    assert few.instances == 2
+    assert alone.client.cancel(schedule) >= 2
+    counted = alone.client.count("", group_by=[CountGroupBy.STATUS])
+    assert {str(group.status) for group in counted.groups} == {"CANCELLED"}

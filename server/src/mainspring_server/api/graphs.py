@@ -35,6 +35,8 @@ def placed(error: MainspringError, position: int) -> MainspringError:
     else:
         error.message = f"{place}: {error.message}"
     error.field = f"{place}.{error.field}" if error.field else place
+    if "field" in error.metadata:
+        error.metadata["field"] = error.field
     return error
 
 

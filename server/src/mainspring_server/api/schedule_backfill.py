@@ -26,6 +26,9 @@ MOST_COUNTED = 10_000
 MOST_INSTANCES = 2_000
 """Instances of a schedule's backfills that may wait at a time."""
 
+MOST_TASKS = 5_000
+"""Their tasks in all, where an instance is a graph: they are made in one transaction."""
+
 MOST_BYTES = 64 * 1_024 * 1_024
 """Their payloads in all."""
 
@@ -165,13 +168,16 @@ def _not_open(view: View, nominals: list[int]) -> list[int]:
 def _check_room(view: View, count: int) -> None:
     waiting = sum(row.source is Source.BACKFILL for row, _ in view.open)
     size = sum(len(task.payload.body) for task in view.schedule.template)
-    room = min(MOST_INSTANCES, MOST_BYTES // max(size, 1)) - waiting
+    most = min(
+        MOST_INSTANCES, MOST_TASKS // len(view.schedule.template), MOST_BYTES // max(size, 1)
+    )
+    room = most - waiting
     if count > room:
         raise ResourceExhausted(
             "QUOTA_EXCEEDED",
             f"{count} instances are to be made, and there is room for {max(room, 0)}: ask for a "
             "shorter range, and for the rest when these have fired",
-            metadata={"limit": str(MOST_INSTANCES), "actual": str(waiting + count)},
+            metadata={"limit": str(most), "actual": str(waiting + count)},
         )
 
 

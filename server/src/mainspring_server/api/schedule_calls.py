@@ -24,7 +24,7 @@ from ..ids import parse, text_of
 from ..schedules import Operation, Schedules, unknown_schedule
 from ..store.port import Field, ListQuery, Store
 from ..store.schedules import KeyTaken, Visited
-from .convert import check_text, page_size, required, timestamp, timestamp_ms, unknown_task
+from .convert import check_text, invalid, page_size, required, timestamp, timestamp_ms, unknown_task
 from .pages import foreign_token, page_key, page_token
 from .schedule_convert import OVERLAPS, choice
 from .schedule_messages import instance_message, schedule_task_message, state_message
@@ -261,6 +261,10 @@ class ScheduleCalls:
         from_at = None
         if request.HasField("resume_from_time"):
             from_at = timestamp_ms(request.resume_from_time, "resume_from_time")
+            limit = self._stage.limits.delay_ms
+            if from_at > self._stage.engine.clock.now() + limit:
+                days = limit // 86_400_000
+                raise invalid("resume_from_time", f"must be at most {days} d from now")
         await self._stage.change(
             schedule_id,
             namespace,

@@ -62,6 +62,8 @@ class PreviewCalls:
             schedule = await self._stage.load(schedule_id_of(request.task_id), namespace)
             calendar = parse(schedule.spec)
             fired = schedule.runs
+            if not schedule.live:  # it has no next times
+                count = 0
             if schedule.next_nominal_at is not None:
                 own = calendar.due_at(schedule.next_nominal_at)
         else:

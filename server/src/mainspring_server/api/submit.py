@@ -129,7 +129,11 @@ class SubmitReader:
             due_at = due_time(schedule, "schedule.due_time", now, self.limits)
             return (Status.PENDING, due_at) if due_at > now else (Status.READY, now)
         if kind == "cron":
-            raise not_implemented("schedule.cron", "recurring schedules")
+            raise invalid(
+                "schedule",
+                "must not be a cron schedule in an atomic batch: to make the graph recur, set the "
+                "batch's own cron",
+            )
         raise required("schedule", "is required: set one of immediate, due_time, delay, cron")
 
     def _payload(self, message: task_pb2.Payload) -> Payload:

@@ -16,7 +16,6 @@ from ..domain.errors import (
     InvalidArgument,
     NotFound,
     Unavailable,
-    Unimplemented,
 )
 from ..domain.leases import LeaseRef, LeaseTerms, ResultState, WorkerResult
 from ..engine import Engine
@@ -33,7 +32,7 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
     """Leases tasks to workers and takes their beats and results.
 
     Without a dispatcher, in a process that has not that role, it only takes beats and results: a
-    lease is held by its token, so any process serves for them.
+    lease is held by its token, so any process of the cluster serves for them.
     """
 
     def __init__(
@@ -64,8 +63,8 @@ class WorkerService(worker_service_pb2_grpc.WorkerServiceServicer):
 
     def _dispatching(self, rpc: str) -> Dispatcher:
         if self._dispatcher is None:
-            raise Unimplemented(
-                "NOT_IMPLEMENTED",
+            raise FailedPrecondition(
+                "ROLE_MISSING",
                 f"this process does not hand out tasks: call {rpc} on one with the role dispatch "
                 "(mainspring worker --server takes a comma list of them)",
                 metadata={"rpc": f"WorkerService/{rpc}", "role": "dispatch"},

@@ -52,7 +52,10 @@ def parse_instant(text: str, option: str) -> datetime:
             f"{option}: {text!r} is no time",
             hint="Write RFC 3339, such as 2030-01-31T08:00:00Z or 2030-01-31T08:00:00+02:00.",
         ) from None
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    try:
+        return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise usage_error(f"{option}: {text!r} lies outside the years 1 to 9999 in UTC") from None
 
 
 def parse_labels(pairs: list[str], option: str = "--label") -> dict[str, str]:

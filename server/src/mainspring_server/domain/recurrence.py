@@ -7,7 +7,7 @@ No outcome is written before its nominal time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from . import lifecycle
 from .calendar import Calendar, parse
@@ -50,6 +50,7 @@ class Visit:
     plan: Plan
     live: dict[bytes, Task | None]  # None: inserted by this visit
     open: dict[tuple[int, Source, int], tuple[LedgerRow, Task | None]]
+    released: set[bytes] = field(default_factory=set)
 
     @property
     def now(self) -> int:
@@ -69,9 +70,9 @@ class Visit:
         """A live task is cancelled in this transaction."""
         if task.task_id in self.live:
             del self.live[task.task_id]
-            # Instead of what this very visit decided before: it may just have been released.
-            changes = [c for c in self.plan.changes if c.task_id != task.task_id]
-            self.plan.changes = [*changes, lifecycle.cancel(task, reason, self.now)]
+            if task.task_id in self.released:  # by this very visit: this comes instead
+                self.plan.changes = [c for c in self.plan.changes if c.task_id != task.task_id]
+            self.plan.changes.append(lifecycle.cancel(task, reason, self.now))
 
     def note(self, nominal_at: int, outcome: Outcome, reason: str) -> None:
         """A nominal time that makes no instance."""
@@ -166,6 +167,7 @@ def _settle_waiting(visit: Visit, row: LedgerRow, task: Task) -> None:
         else:
             for root in _roots(visit, task):
                 visit.plan.changes.append(lifecycle.release(root, visit.now))
+                visit.released.add(root.task_id)
             visit.close(row, Outcome.FIRED)
         return
     waiting = {t.nominal_at for t in older if t.status is Status.CREATED and t.due_at <= visit.now}

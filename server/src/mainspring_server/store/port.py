@@ -277,7 +277,7 @@ class Edges(Protocol):
         ones are locked in id order by setting has_dependents (also where it is set already),
         before anything is inserted; the edges to those that are terminal get their outcome at
         once. An unknown or foreign one raises NotFound PREDECESSOR_NOT_FOUND with `task_id` in
-        the metadata, a schedule's id FailedPrecondition PREDECESSOR_IS_SCHEDULE (none in a store
+        the metadata, a schedule's id InvalidArgument PREDECESSOR_IS_SCHEDULE (none in a store
         without schedules). CREATED tasks are stored as such whatever their edges say: the caller
         settles them next. Idempotency keys: all EXISTING if every task has a key that is known with
         its request, else AlreadyExists IDEMPOTENCY_KEY_REUSED if any is known, or given twice. A
@@ -357,7 +357,7 @@ class QueueStore(Protocol):
         """Those seen within the last minute."""
 
 
-DEAD_LEASE_MS = 86_400_000
+DEAD_LEASE_MS = 3_600_000
 """A lease that expired so long ago is forgotten by `purge`, its term too: nobody acts on that any more."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ..domain.errors import AlreadyExists, FailedPrecondition, MainspringError, NotFound
+from ..domain.errors import AlreadyExists, InvalidArgument, MainspringError, NotFound
 from ..domain.schedule import LedgerRow, Outcome, Plan, Schedule, View
 from ..domain.task import IdempotencyKey, Inserted, Written
 from ..ids import text_of
@@ -119,7 +119,7 @@ def refused_predecessor(task_id: bytes, *, schedule: bool) -> MainspringError:
     """Why nothing can depend on this id of the caller's namespace."""
     name = text_of(task_id)
     if schedule:
-        return FailedPrecondition(
+        return InvalidArgument(
             "PREDECESSOR_IS_SCHEDULE",
             f"{name} is a schedule, which never ends as a task does; name one of its instances",
             metadata={"task_id": name},

@@ -114,6 +114,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. The server does not speak the worker's protocol version; the metadata has the
     versions that it does. Upgrade the older side.
     """
+    ERROR_REASON_ROLE_MISSING: _ErrorReason.ValueType  # 38
+    """FAILED_PRECONDITION. This process of a cluster does not have the role that the call needs; the
+    metadata names the role. Call a process that has it.
+    """
     ERROR_REASON_VERSION_MISMATCH: _ErrorReason.ValueType  # 27
     """ABORTED. The etag or version in the request is not the current one: somebody changed it in
     between. Read again, decide again.
@@ -248,6 +252,10 @@ say Hello first, once.
 ERROR_REASON_PROTOCOL_VERSION_UNSUPPORTED: ErrorReason.ValueType  # 26
 """FAILED_PRECONDITION. The server does not speak the worker's protocol version; the metadata has the
 versions that it does. Upgrade the older side.
+"""
+ERROR_REASON_ROLE_MISSING: ErrorReason.ValueType  # 38
+"""FAILED_PRECONDITION. This process of a cluster does not have the role that the call needs; the
+metadata names the role. Call a process that has it.
 """
 ERROR_REASON_VERSION_MISMATCH: ErrorReason.ValueType  # 27
 """ABORTED. The etag or version in the request is not the current one: somebody changed it in

@@ -98,8 +98,8 @@ class WorkerServiceServicer(object):
         - ABORTED `SESSION_REPLACED`: a newer Hello of the same worker_id.
         - RESOURCE_EXHAUSTED `QUOTA_EXCEEDED`: too many streams.
         - UNAVAILABLE `SERVER_DRAINING`: the server's grace has passed; connect elsewhere.
-        - UNIMPLEMENTED `NOT_IMPLEMENTED`: this process of a cluster has not the role dispatch; connect to
-        one that has.
+        - FAILED_PRECONDITION `ROLE_MISSING`: this process of a cluster has not the role dispatch; connect
+        to one that has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,7 +110,7 @@ class WorkerServiceServicer(object):
 
         Errors, beside the common ones:
         - RESOURCE_EXHAUSTED `SERVER_OVERLOADED`: shed, see RetryInfo.
-        - UNIMPLEMENTED `NOT_IMPLEMENTED`: as for Lease.
+        - FAILED_PRECONDITION `ROLE_MISSING`: as for Lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

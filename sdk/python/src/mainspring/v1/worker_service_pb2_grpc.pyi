@@ -59,15 +59,15 @@ class WorkerServiceStub:
     - ABORTED `SESSION_REPLACED`: a newer Hello of the same worker_id.
     - RESOURCE_EXHAUSTED `QUOTA_EXCEEDED`: too many streams.
     - UNAVAILABLE `SERVER_DRAINING`: the server's grace has passed; connect elsewhere.
-    - UNIMPLEMENTED `NOT_IMPLEMENTED`: this process of a cluster has not the role dispatch; connect to
-      one that has.
+    - FAILED_PRECONDITION `ROLE_MISSING`: this process of a cluster has not the role dispatch; connect
+      to one that has.
     """
     Poll: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.PollRequest, _worker_service_pb2.PollResponse]
     """Waits for tasks and leases them at once for the full lease: the reply is the delivery.
 
     Errors, beside the common ones:
     - RESOURCE_EXHAUSTED `SERVER_OVERLOADED`: shed, see RetryInfo.
-    - UNIMPLEMENTED `NOT_IMPLEMENTED`: as for Lease.
+    - FAILED_PRECONDITION `ROLE_MISSING`: as for Lease.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]
     """Extends leases, stores progress and checkpoints, and learns of cancellations. Each lease is
@@ -118,15 +118,15 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     - ABORTED `SESSION_REPLACED`: a newer Hello of the same worker_id.
     - RESOURCE_EXHAUSTED `QUOTA_EXCEEDED`: too many streams.
     - UNAVAILABLE `SERVER_DRAINING`: the server's grace has passed; connect elsewhere.
-    - UNIMPLEMENTED `NOT_IMPLEMENTED`: this process of a cluster has not the role dispatch; connect to
-      one that has.
+    - FAILED_PRECONDITION `ROLE_MISSING`: this process of a cluster has not the role dispatch; connect
+      to one that has.
     """
     Poll: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.PollRequest, _worker_service_pb2.PollResponse]  # type: ignore[assignment]
     """Waits for tasks and leases them at once for the full lease: the reply is the delivery.
 
     Errors, beside the common ones:
     - RESOURCE_EXHAUSTED `SERVER_OVERLOADED`: shed, see RetryInfo.
-    - UNIMPLEMENTED `NOT_IMPLEMENTED`: as for Lease.
+    - FAILED_PRECONDITION `ROLE_MISSING`: as for Lease.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Extends leases, stores progress and checkpoints, and learns of cancellations. Each lease is
@@ -180,8 +180,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         - ABORTED `SESSION_REPLACED`: a newer Hello of the same worker_id.
         - RESOURCE_EXHAUSTED `QUOTA_EXCEEDED`: too many streams.
         - UNAVAILABLE `SERVER_DRAINING`: the server's grace has passed; connect elsewhere.
-        - UNIMPLEMENTED `NOT_IMPLEMENTED`: this process of a cluster has not the role dispatch; connect to
-          one that has.
+        - FAILED_PRECONDITION `ROLE_MISSING`: this process of a cluster has not the role dispatch; connect
+          to one that has.
         """
 
     @_abc_1.abstractmethod
@@ -194,7 +194,7 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors, beside the common ones:
         - RESOURCE_EXHAUSTED `SERVER_OVERLOADED`: shed, see RetryInfo.
-        - UNIMPLEMENTED `NOT_IMPLEMENTED`: as for Lease.
+        - FAILED_PRECONDITION `ROLE_MISSING`: as for Lease.
         """
 
     @_abc_1.abstractmethod
