@@ -152,10 +152,10 @@ def test_due_times_out_of_range(seconds: int, nanos: int) -> None:
     assert refused(_due(seconds, nanos)) == ("DUE_TIME_OUT_OF_RANGE", "schedule.due_time")
 
 
-def test_what_a_later_version_serves_is_named() -> None:
+def test_what_belongs_elsewhere_is_refused() -> None:
     cron = Request(task_type="a")
     cron.schedule.cron.expression = "* * * * *"
-    assert refused(cron) == ("NOT_IMPLEMENTED", "schedule.cron")
+    assert refused(cron) == ("FIELD_INVALID", "schedule")
     assert refused(request(local_ref="a")) == ("LOCAL_REF_INVALID", "local_ref")
     assert read(request(dependencies=task_pb2.Dependencies())).status is Status.READY
 
