@@ -8,7 +8,7 @@ import pytest
 
 from mainspring_server.domain.schedule import Outcome, Overlap, Policy
 
-from ...unit.domain.test_calendar_zones import CASES, reference
+from ...conformance.test_calendar_zones import CASES, reference
 from .conftest import Open
 
 EXPRESSIONS = (

@@ -104,3 +104,8 @@ def test_bad_json_says_where(payload: bytes, message: str) -> None:
     with pytest.raises(CliError, match=message) as found:
         parsing.check_json(payload)
     assert found.value.code is ExitCode.USAGE
+
+
+def test_an_instant_beyond_the_calendar_becomes_its_end() -> None:
+    assert parsing.parse_instant("9999-12-31T23:59:59-12:00", "--at").year == 9999
+    assert parsing.parse_instant("0001-01-01T00:00:00+23:59", "--at").year == 1

@@ -44,7 +44,10 @@ def parse_duration(text: str, option: str) -> int:
 
 
 def parse_instant(text: str, option: str) -> datetime:
-    """An RFC 3339 time, aware; without an offset it is UTC, whatever the zone of this machine."""
+    """An RFC 3339 time in UTC; without an offset it is UTC, whatever the zone of this machine.
+
+    One whose offset takes it out of the years 1 to 9999 becomes their end: the server has the limits.
+    """
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -55,7 +58,8 @@ def parse_instant(text: str, option: str) -> datetime:
     try:
         return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).astimezone(UTC)
     except OverflowError:
-        raise usage_error(f"{option}: {text!r} lies outside the years 1 to 9999 in UTC") from None
+        last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+        return datetime(1, 1, 1, tzinfo=UTC) if instant.year == 1 else last
 
 
 def parse_labels(pairs: list[str], option: str = "--label") -> dict[str, str]:

@@ -13,7 +13,7 @@ from mainspring_server.domain.calendar import Calendar, CalendarSpec, DstGap, Ds
 from mainspring_server.domain.calendar.wall import WallTimes
 from mainspring_server.domain.errors import InvalidArgument
 
-from .calendars import DAY, at
+from ..unit.domain.calendars import DAY, at
 
 ZONES = (
     "UTC",

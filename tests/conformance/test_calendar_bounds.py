@@ -13,7 +13,7 @@ from mainspring_server.domain.calendar.calendar import LONGEST_JITTER_MS, MOST_E
 from mainspring_server.domain.calendar.every import MOST_EXCLUDED
 from mainspring_server.domain.errors import InvalidArgument
 
-from .calendars import DAY, HOUR, at, calendar, days, fires
+from ..unit.domain.calendars import DAY, HOUR, at, calendar, days, fires
 
 NEW_YEAR = "2025-12-31T23:59:59"
 

@@ -20,7 +20,7 @@ from mainspring_server.domain.calendar import (
 )
 from mainspring_server.domain.calendar.zones import LAST_YEAR, find_zone
 
-from .calendars import HOUR, at, calendar, fires
+from ..unit.domain.calendars import HOUR, at, calendar, fires
 
 # Two changes of each zone in UTC: two days around each are looked at.
 CHANGES = {
